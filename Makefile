@@ -1,0 +1,109 @@
+# The workbook's only build file; `make` alone lists what it can do.
+#
+# A chapter is a folder NN-some-name. Its main program is some_name.c; every other
+# program.c in the folder is built the same way, into build/NN-some-name/program.
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+BUILD ?= build
+OUT := $(BUILD)$(if $(SAN),/san)
+Q := $(if $(V),,@)
+
+CPPFLAGS += -D_GNU_SOURCE
+CFLAGS ?= -O2 -g
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+ALL_CFLAGS = -std=c11 $(WARNINGS) $(if $(WERROR),-Werror) $(CFLAGS) \
+	$(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer)
+comma := ,
+
+# Asked for when something is compiled, after a missing pkg-config was installed.
+VERBS_CFLAGS = $(shell pkg-config --cflags libibverbs)
+VERBS_LIBS = $(shell pkg-config --libs libibverbs)
+
+chapters := $(patsubst %/,%,$(sort $(wildcard [0-9][0-9]-*/)))
+main_source = $1/$(subst -,_,$(patsubst $(firstword $(subst -, ,$1))-%,%,$1)).c
+# A program that names its sides in its header comment runs as server and client.
+two_sided := $(shell grep -ls '^ \* Sides:' [0-9][0-9]-*/*.c)
+
+# The exercises are the reader's: no half-done one may stop anything else.
+sources := $(filter-out %/exercise.c %/broken.c,$(wildcard [0-9][0-9]-*/*.c))
+programs := $(sources:%.c=$(OUT)/%)
+common := $(patsubst %.c,$(OUT)/%.o,$(wildcard common/*.c))
+
+##@ Building and looking around
+.PHONY: help build
+help: ## this list
+	@for source in $(foreach c,$(chapters),$(wildcard $(call main_source,$c))); do \
+		printf '  make run-%-10s %s\n' "$${source%%-*}" \
+			"$$(sed -n '2s/^[^-]* - //p' "$$source")"; \
+	done
+	@awk -F ' ## ' '/^##@/ { print "\n" substr($$0, 5) ":" } \
+		/^[a-z][a-z -]*:.* ## / { sub(/:.*/, "", $$1); \
+			printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: $(programs) ## all programs, into build/
+
+# run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000 -e"
+define chapter_rules
+.PHONY: run-$(firstword $(subst -, ,$1))
+run-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2)
+	$$(Q)tests/lab/lab auto -- $(if $(filter $2,$(two_sided)),tests/both) $$< $$(ARGS)
+endef
+$(foreach c,$(chapters),$(if $(wildcard $(call main_source,$c)),\
+	$(eval $(call chapter_rules,$c,$(call main_source,$c)))))
+
+.PHONY: lab-shell softroce-up softroce-down doctor
+lab-shell: | packages ## a shell in a guest with a Soft-RoCE device
+	$(Q)tests/lab/lab shell
+
+softroce-up: ## Soft-RoCE on this machine itself, without a guest
+	$(Q)tests/softroce up
+softroce-down: ## undo softroce-up
+	$(Q)tests/softroce down
+
+doctor: ## what is here, what is missing, what mends it
+	$(Q)tests/lab/lab doctor
+
+##@ Testing
+.PHONY: test
+test: | packages ## everything, on a real Soft-RoCE device
+	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
+	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
+	$(Q)BUILD=$(CURDIR)/$(BUILD)/test tests/run $(TESTS)
+
+##@ Cleaning
+.PHONY: clean
+clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
+	rm -rf $(BUILD)
+
+# --- how a program is built ---
+
+# One check for all that is needed, before anything that needs it.
+.PHONY: packages
+packages:
+	$(Q)tests/packages $(if $(filter test,$(MAKECMDGOALS)),test,run)
+
+$(OUT)/%: $(OUT)/%.o $(common)
+	@$(if $(V),,echo "  LD    $@")
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(VERBS_LIBS)
+
+$(OUT)/%.o: %.c $(OUT)/flags | packages
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CC    $@")
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(VERBS_CFLAGS) -MMD -MP -c -o $@ $<
+
+# Changes only when the flags do, and then everything is compiled again.
+$(OUT)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS)' | cmp -s - $@ || \
+		echo '$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS)' > $@
+.PHONY: FORCE
+FORCE:
+
+.SECONDARY:
+-include $(programs:%=%.d) $(common:.o=.d)
