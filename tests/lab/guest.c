@@ -417,7 +417,7 @@ static void relay_output(int port, int *fd, enum frame_type type)
 	static struct frame f;
 	ssize_t n = read(*fd, f.data, STREAM_CHUNK);
 
-	if (n < 0 && errno == EINTR)
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return;
 	if (n <= 0) { /* a terminal says EIO when its last user is gone */
 		close(*fd);

@@ -19,7 +19,8 @@
  *   -s FILE       boot, save a snapshot in FILE, end (no COMMAND)
  *   -d SECONDS    how long a boot may take, default 60
  *   -l LABEL      before each line of output
- *   -n FD         write a byte to FD when the command listens on a TCP socket
+ *   -n FD         write a byte to FD when the command listens on a TCP socket,
+ *                 or has ended
  *   -w FD         wait for a byte from FD before starting the command
  *   -e FD         write a byte to FD when the command has ended
  *   -k FD         keep the guest until a byte comes from FD
@@ -53,7 +54,7 @@ enum {
 	QEMU_ARGS_MAX = 256,
 	CONSOLE_KEPT = 8192,	/* bytes of the guest's console, for a report */
 	RESTORE_SECONDS = 20,	/* it takes one on a slow machine */
-	LISTEN_SECONDS = 5,	/* then a peer is started all the same */
+	LISTEN_SECONDS = 3,	/* then a peer is started all the same */
 };
 
 struct options {
@@ -350,22 +351,30 @@ static int set_up(struct guest *g, const struct options *o, struct frame *f,
  */
 static int save_snapshot(struct guest *g, const struct options *o, const char **why)
 {
-	char text[16384];
+	char text[4096 + 1];
 	size_t used = 0;
+	bool completed = false;
 	ssize_t n;
 
-	/* The name reaches a shell of QEMU's: `lab` gives one without quotes. */
-	snprintf(text, sizeof(text),
-		 "migrate \"exec:cat > '%s'\"\ninfo migrate\nquit\n", o->save);
+	/* The name reaches a shell of QEMU's: `lab` gives a plain one. */
+	snprintf(text, sizeof(text), "migrate \"exec:cat > %s\"\ninfo migrate\nquit\n",
+		 o->save);
 	if (write_all(g->monitor, text, strlen(text)))
 		return -1;
-	while (used < sizeof(text) - 1 &&
-	       (n = read(g->monitor, text + used, sizeof(text) - 1 - used)) > 0)
+
+	/* The monitor echoes what it is told many times over. */
+	while ((n = read(g->monitor, text + used, sizeof(text) - 1 - used)) > 0) {
 		used += (size_t)n;
-	text[used] = '\0';
+		text[used] = '\0';
+		completed |= strstr(text, "status: completed") != NULL;
+		if (used > sizeof(text) / 2) {
+			memmove(text, text + used - 32, 32);
+			used = 32;
+		}
+	}
 
 	*why = "QEMU could not write it";
-	return strstr(text, "completed") ? 0 : -1;
+	return completed ? 0 : -1;
 }
 
 static void report(struct guest *g, const char *what, const char *why)
@@ -447,12 +456,25 @@ static int start_guest(struct guest *g, const struct options *o, struct frame *f
 	return -1;
 }
 
+static void send_terminal_size(struct guest *g, struct frame *f)
+{
+	struct winsize size;
+
+	if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size))
+		return;
+	memcpy(f->data, &size, sizeof(size));
+	frame_send(g->port, f, FRAME_SIZE, sizeof(size));
+}
+
 /* Carries the streams until the command's end; returns its status. */
 static int carry(struct guest *g, const struct options *o, struct frame *f,
 		 int signals)
 {
 	struct labelled out = { .out = stdout }, err = { .out = stderr };
 	bool stdin_open = true;
+
+	if (o->tty) /* it may have changed while the guest started */
+		send_terminal_size(g, f);
 
 	for (;;) {
 		struct pollfd p[] = {
@@ -483,16 +505,13 @@ static int carry(struct guest *g, const struct options *o, struct frame *f,
 		}
 		if (p[1].revents) {
 			struct signalfd_siginfo info;
-			struct winsize size;
 
 			if (read(signals, &info, sizeof(info)) != sizeof(info))
 				continue;
 			if (info.ssi_signo != SIGWINCH)
 				return -(int)info.ssi_signo;
-			if (o->tty && !ioctl(STDIN_FILENO, TIOCGWINSZ, &size)) {
-				memcpy(f->data, &size, sizeof(size));
-				frame_send(g->port, f, FRAME_SIZE, sizeof(size));
-			}
+			if (o->tty)
+				send_terminal_size(g, f);
 		}
 		if (p[2].revents && !hear_console(g))
 			usleep(1000); /* QEMU ended: the port says so as well */
@@ -624,6 +643,7 @@ int main(int argc, char *argv[])
 	status = frame_send(g.port, &f, FRAME_GO, 0) ? EXIT_LAB :
 						       carry(&g, &o, &f, signals);
 	fflush(stdout);
+	write_byte(o.notify_fd);
 	write_byte(o.ended_fd);
 	if (status >= 0)
 		wait_for_byte(o.keep_fd, signals, -1);

@@ -1,0 +1,526 @@
+# The lab: what a guest is, what it leaves behind, and how it starts.
+# Runs on the machine, not in a guest.
+
+load helpers
+
+lab=$project/tests/lab/lab
+
+setup_file() {
+	# Everything below assumes that the parts are there; and none may take part in
+	# another test's measurement.
+	limited "$project/tests/lab/lab" run true >&2
+}
+
+setup() {
+	mkdir -p "$BUILD"
+	scratch=$(mktemp -d "$BUILD/lab-test-XXXXXX")
+}
+
+teardown() {
+	rm -rf "$scratch"
+}
+
+# A cache of its own that shares only the kernel.
+fresh_cache() {
+	local own=${LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rdma-workbook}
+	export LAB_CACHE=$scratch/cache
+	mkdir "$LAB_CACHE"
+	[[ ! -d $own/kernel ]] || ln -s "$own/kernel" "$LAB_CACHE/kernel"
+}
+
+# Waits until `$@` succeeds, at most ten seconds.
+eventually() {
+	local i
+	for ((i = 0; i < 200; i++)); do
+		! "$@" || return 0
+		sleep 0.05
+	done
+	fail "never came true: $*"
+}
+
+# Starts a guest in the background that says "up" and then sleeps; sets lab_pid, the
+# process the user sees, and qemu_pid.
+start_sleeper() {
+	"$lab" run -- sh -c 'echo up; exec sleep 60' >"$scratch/out" 2>&1 3>&- &
+	lab_pid=$!
+	eventually grep -q up "$scratch/out"
+	qemu_pid=$(pgrep -P "$lab_pid" -f qemu)
+}
+
+# `run` has no say here: only the shell that started a process can wait for it.
+ends_with() {
+	local status=0
+	wait "$2" || status=$?
+	((status == $1)) || fail "status $status, not $1"
+}
+
+gone() { [[ ! -e /proc/$1 ]] || grep -q '^State:.*zombie' "/proc/$1/status"; }
+
+# --- the command in the guest ---
+
+@test "run: the command's exit status is lab's" {
+	run -3 limited "$lab" run -- sh -c 'exit 3'
+	run -137 limited "$lab" run -- sh -c 'kill -9 $$'
+	run -127 limited "$lab" run -- no-such-command
+	assert_output --partial 'no-such-command: No such file or directory'
+}
+
+@test "run: standard output and standard error stay apart" {
+	run --separate-stderr limited "$lab" run -- sh -c 'echo to-out; echo to-err >&2'
+	assert_output to-out
+	[[ $stderr == to-err ]]
+}
+
+@test "run: a megabyte of random bytes passes unchanged, in and out" {
+	head -c 1000000 /dev/urandom >"$scratch/in"
+	limited "$lab" run -- cat <"$scratch/in" >"$scratch/out"
+	cmp "$scratch/in" "$scratch/out"
+}
+
+@test "run: all output arrives, also when its reader is slow" {
+	limited "$lab" run -- seq 300000 | (sleep 1; cat) >"$scratch/out"
+	seq 300000 | cmp - "$scratch/out"
+}
+
+@test "run: streams are live, an answer comes before the input ends" {
+	coproc guest { limited "$lab" run -- sh -c 'read -r x; echo "got $x"; cat >/dev/null'; }
+	echo hello >&"${guest[1]}"
+	read -r -t 20 answer <&"${guest[0]}"
+	[[ $answer == "got hello" ]]
+	kill -0 "$guest_PID"
+	local in=${guest[1]}
+	exec {in}>&-
+	wait "$guest_PID"
+}
+
+@test "run: a command that reads nothing ends without its input ending" {
+	SECONDS=0
+	limited "$lab" run -- true < <(sleep 15)
+	((SECONDS < 10))
+}
+
+@test "run: a reader that goes away ends the guest" {
+	run -0 bash -c 'timeout 20 "$1" run -- yes | head -n 2' - "$lab"
+	assert_output $'y\ny'
+}
+
+@test "run: what a command leaves running ends with it" {
+	SECONDS=0
+	run -0 limited "$lab" run -- sh -c 'sleep 50 & echo done'
+	assert_output done
+	((SECONDS < 10))
+}
+
+@test "run: arguments, environment, folder and umask are the caller's" {
+	cd "$project/tests"
+	umask 027
+	export LAB_TEST_VARIABLE=$'two\nlines'
+	run -0 limited "$lab" run -- bash -c \
+		'printf "<%s>" "$@" "$LAB_TEST_VARIABLE" "$PWD" "$(umask)"' - 'a b' '' $'c\nd'
+	assert_output "<a b><><c"$'\n'"d><two"$'\n'"lines><$project/tests><0027>"
+}
+
+@test "run: the command runs as the caller, as root or as another user" {
+	run -0 limited "$lab" run -- id -u
+	assert_output "$(id -u)"
+	run -0 limited "$lab" run --root -- id -u
+	assert_output 0
+	run -0 limited "$lab" run --user nobody -- sh -c 'id -un; id -Gn; cat /etc/shadow'\
+' 2>/dev/null || echo refused; echo reopened >/dev/stdout'
+	assert_output $'nobody\nnogroup\nrefused\nreopened'
+	run -125 limited "$lab" run --user no-such-user -- true
+	assert_output 'lab: no such user: no-such-user'
+}
+
+@test "run: bad options and no command are explained" {
+	run -125 limited "$lab" run --colour -- true
+	assert_output 'lab: unknown option --colour; see: lab help'
+	run -125 limited "$lab" run --mtu
+	assert_output 'lab: --mtu needs a value; see: lab help'
+	run -125 limited "$lab" run
+	assert_output 'lab: run: no command; see: lab help'
+	run -125 limited "$lab" frobnicate
+	assert_output 'lab: no such command: frobnicate; see: lab help'
+}
+
+@test "run: there is one Soft-RoCE device, ACTIVE, with an IPv4 GID" {
+	run -0 limited "$lab" run -- sh -c 'cd /sys/class/infiniband && ls &&
+		cat rxe_0/ports/1/state rxe_0/ports/1/gids/1 rxe_0/ports/1/gid_attrs/types/1'
+	assert_output "rxe_0
+4: ACTIVE
+0000:0000:0000:0000:0000:ffff:0a09:0001
+RoCE v2"
+}
+
+@test "run: --mtu sets the interface's" {
+	run -0 limited "$lab" run --mtu 4200 -- cat /sys/class/net/eth0/mtu
+	assert_output 4200
+}
+
+@test "run: modules of the guest's kernel can be loaded" {
+	run -0 limited "$lab" run --root -- sh -c 'modprobe dummy && ls -d /sys/module/dummy'
+	assert_output /sys/module/dummy
+}
+
+# --- what a guest may touch ---
+
+@test "files: what a guest writes is gone with it, but for build/" {
+	run -0 limited "$lab" run --root -- sh -c 'echo x > /etc/lab-test &&
+		echo x > "$1/tests/lab-test" && echo x > "$2/kept" && cat /etc/lab-test' - \
+		"$project" "$scratch"
+	assert_output x
+	[[ ! -e /etc/lab-test && ! -e $project/tests/lab-test ]]
+	[[ $(<"$scratch/kept") == x ]]
+}
+
+@test "files: QEMU itself refuses writes to the machine's root" {
+	start_sleeper
+	run -0 tr '\0' '\n' <"/proc/$qemu_pid/cmdline"
+	kill "$lab_pid"
+	assert_line --regexp '^local,path=/,.*,readonly=on,'
+	[[ $(grep -c '^local,' <<<"$output") == 2 ]]
+	assert_line --regexp "^local,path=$BUILD,"
+}
+
+@test "files: --writable names another folder" {
+	mkdir "$scratch/other, with a comma"
+	run -0 limited "$lab" run --writable "$scratch/other, with a comma" -- \
+		sh -c 'echo x > "$1/file"; echo y > "$1/../lost"' - "$scratch/other, with a comma"
+	[[ $(<"$scratch/other, with a comma/file") == x && ! -e $scratch/lost ]]
+}
+
+@test "files: nothing is left in the folder of temporary files" {
+	export TMPDIR=$scratch/tmp
+	mkdir "$TMPDIR"
+	limited "$lab" run -- true
+	limited "$lab" pair -- true -- true
+	run -0 ls -A "$TMPDIR"
+	assert_output ''
+}
+
+# --- the end of a guest ---
+
+@test "end: SIGTERM ends the guest" {
+	start_sleeper
+	kill -TERM "$lab_pid"
+	ends_with 143 "$lab_pid"
+	eventually gone "$qemu_pid"
+}
+
+@test "end: SIGINT ends the guest" {
+	# A background job of a script ignores SIGINT, so give it back its default.
+	env --default-signal=INT "$lab" run -- sh -c 'echo up; exec sleep 60' >"$scratch/out" 3>&- &
+	lab_pid=$!
+	eventually grep -q up "$scratch/out"
+	qemu_pid=$(pgrep -P "$lab_pid" -f qemu)
+	kill -INT "$lab_pid"
+	ends_with 130 "$lab_pid"
+	eventually gone "$qemu_pid"
+}
+
+@test "end: kill -9 of lab ends the guest, too" {
+	start_sleeper
+	kill -KILL "$lab_pid"
+	eventually gone "$qemu_pid"
+}
+
+@test "end: kill -9 of lab pair ends both guests" {
+	"$lab" pair -- sh -c 'echo up; exec sleep 60' -- sh -c 'echo up; exec sleep 60' \
+		>"$scratch/out" 2>&1 3>&- &
+	lab_pid=$!
+	eventually grep -q 'client | up' "$scratch/out"
+	mapfile -t hosts < <(pgrep -P "$lab_pid" lab-host)
+	mapfile -t qemus < <(for host in "${hosts[@]}"; do pgrep -P "$host" qemu; done)
+	((${#qemus[@]} == 2))
+	kill -KILL "$lab_pid"
+	eventually gone "${qemus[0]}"
+	eventually gone "${qemus[1]}"
+}
+
+@test "end: a guest that dies is reported, with its console" {
+	run -125 limited "$lab" run --root -- sh -c 'echo c > /proc/sysrq-trigger; sleep 20'
+	assert_line 'lab: the guest died: its console said'
+	assert_line --partial 'Kernel panic'
+}
+
+# --- the terminal ---
+
+@test "terminal: size and TERM pass through, and a resize arrives" {
+	cat >"$scratch/in-guest" <<-'END'
+		stty size; echo "TERM=$TERM"; tty
+		trap "stty size; exit 5" WINCH
+		echo ready
+		for i in $(seq 200); do sleep 0.1; done
+	END
+	cat >"$scratch/on-terminal" <<-END
+		stty rows 33 cols 77
+		(until grep -q ready "$scratch/typescript"; do sleep 0.1; done
+		 stty rows 44 cols 88 </dev/tty) &
+		"$lab" run -- bash "$scratch/in-guest"
+		echo "status \$?"
+	END
+	TERM=vt220 run -0 limited script -qefc "bash $scratch/on-terminal" \
+		"$scratch/typescript" </dev/null
+	assert_output --partial '33 77'
+	assert_output --partial 'TERM=vt220'
+	assert_output --partial '/dev/pts/0'
+	assert_output --partial '44 88'
+	assert_output --partial 'status 5'
+}
+
+@test "terminal: Ctrl-C reaches the command, and the terminal is as before" {
+	cat >"$scratch/on-terminal" <<-END
+		before=\$(stty -g)
+		"$lab" run -- sh -c 'echo up; exec sleep 50'
+		echo "status \$?"
+		[ "\$(stty -g)" = "\$before" ] && echo restored
+	END
+	run -0 bash -c '(until grep -q up "$1/typescript"; do sleep 0.1; done; printf "\003") |
+		timeout 20 script -qefc "bash $1/on-terminal" "$1/typescript"' - "$scratch"
+	assert_output --partial 'status 130'
+	assert_output --partial 'restored'
+}
+
+@test "terminal: lab shell is a bash that has one" {
+	run -0 bash -c 'printf "test -t 0 && echo on-\$((40 + 2)) \$(whoami)\nexit 6\n" |
+		timeout 20 script -qec "$1 shell; echo status \$?" /dev/null' - "$lab"
+	assert_output --partial "on-42 $(id -un)"
+	assert_output --partial 'status 6'
+	run -125 limited "$lab" shell </dev/null
+	assert_output --partial 'needs a terminal'
+}
+
+# --- start-up ---
+
+@test "start: clock and random numbers are this guest's own, not the snapshot's" {
+	run -0 limited "$lab" run -- sh -c 'date +%s.%N; head -c 16 /dev/urandom | od -An -tx1'
+	local now first=${lines[1]} then=${lines[0]}
+	now=$(date +%s.%N)
+	[[ $(jq -n "$now - $then | . >= 0 and . < 2") == true ]]
+	run -0 limited "$lab" run -- sh -c 'head -c 16 /dev/urandom | od -An -tx1'
+	refute_output "$first"
+}
+
+@test "start: --cold boots, and the guest is the same" {
+	run -0 limited "$lab" run --cold -- ls /sys/class/infiniband
+	assert_output rxe_0
+}
+
+@test "start: two at once make the snapshot once, and both get their guest" {
+	fresh_cache
+	export LAB_ACCEL=tcg
+	"$lab" run -- sh -c 'echo one' >"$scratch/1" 2>&1 3>&- &
+	local first=$!
+	"$lab" run -- sh -c 'echo two' >"$scratch/2" 2>&1 3>&- &
+	wait "$first"
+	wait $!
+	run -0 cat "$scratch/1" "$scratch/2"
+	assert_line one
+	assert_line two
+	[[ $(grep -c '^lab: preparing' <<<"$output") == 1 ]]
+	[[ $(compgen -G "$LAB_CACHE/parts-*/snapshot" | wc -l) == 1 ]]
+	run ! compgen -G "$LAB_CACHE/*.new"
+}
+
+@test "start: a change of the guest makes a new snapshot, no change none" {
+	fresh_cache
+	export LAB_ACCEL=tcg LAB_MEM=400
+	run -0 limited "$lab" run -- true
+	assert_output --partial 'lab: preparing the guest'
+	run -0 limited "$lab" run -- true
+	assert_output ''
+	LAB_MEM=300 run -0 limited "$lab" run -- grep MemTotal /proc/meminfo
+	assert_line --partial 'lab: preparing the guest'
+	assert_line --regexp '^MemTotal: +2[0-9]{5} kB'
+}
+
+@test "start: a snapshot that does not work means a cold boot, one line, and a new one" {
+	fresh_cache
+	export LAB_ACCEL=tcg
+	run -0 limited "$lab" run -- true
+	local snapshot
+	snapshot=$(compgen -G "$LAB_CACHE/parts-*/snapshot")
+	head -c 100000 "$snapshot" >"$scratch/half"
+	cp "$scratch/half" "$snapshot"
+
+	run -0 limited "$lab" run -- echo through
+	assert_line through
+	assert_line --partial 'lab: snapshot not usable'
+	run -0 limited "$lab" run -- echo again
+	assert_line again
+	refute_line --partial 'not usable'
+	run -0 limited "$lab" run -- echo silent
+	assert_output silent
+}
+
+@test "start: several labs at once do not disturb each other" {
+	local i pids=()
+	for i in 1 2 3 4; do
+		limited "$lab" run -- sh -c "sleep 0.5; echo guest-$i; exit $i" >"$scratch/$i" &
+		pids+=($!)
+	done
+	for i in 1 2 3 4; do
+		ends_with "$i" "${pids[i - 1]}"
+		[[ $(<"$scratch/$i") == "guest-$i" ]]
+	done
+}
+
+@test "start: a guest takes at most 600 MB of the machine" {
+	start_sleeper
+	local kilobytes
+	kilobytes=$(sed -n 's/^VmHWM:\s*\([0-9]*\) kB/\1/p' "/proc/$qemu_pid/status")
+	kill "$lab_pid"
+	echo "peak: $kilobytes kB"
+	((kilobytes > 50000 && kilobytes < 600000))
+}
+
+@test "start: a cache that cannot be written is explained" {
+	LAB_CACHE=/proc/no run -125 limited "$lab" run -- true
+	assert_output 'lab: cannot write to /proc/no; set LAB_CACHE to a folder that you own'
+}
+
+@test "start: no QEMU is explained" {
+	LAB_QEMU=no-such-qemu run -125 limited "$lab" run -- true
+	assert_output 'lab: no-such-qemu is missing; try: sudo apt-get install qemu-system-x86'
+}
+
+# --- KVM ---
+
+# A QEMU whose KVM hangs for ever, as it does on some machines.
+hanging_kvm() {
+	fresh_cache
+	cat >"$scratch/qemu" <<-END
+		#!/bin/sh
+		case "\$*" in *"-accel kvm"*) echo x >>"$scratch/kvm-tried"; exec sleep 600 ;; esac
+		exec qemu-system-x86_64 "\$@"
+	END
+	chmod +x "$scratch/qemu"
+	: >"$scratch/kvm"
+	export LAB_QEMU=$scratch/qemu LAB_KVM_DEVICE=$scratch/kvm LAB_KVM_SECONDS=2
+}
+
+@test "KVM: that hangs is given up at a deadline, once, and emulation is used" {
+	hanging_kvm
+	run -0 limited "$lab" run -- echo through
+	assert_line 'lab: trying whether KVM works (once, at most 2 s)'
+	assert_line through
+	run -0 limited "$lab" run -- echo silent
+	assert_output silent
+	[[ $(wc -l <"$scratch/kvm-tried") == 1 ]]
+	run -0 limited "$lab" doctor
+	assert_line --regexp 'ok +KVM .*did not boot with it in 2 s'
+	run -1 pgrep -f "sleep 600"
+}
+
+@test "KVM: LAB_ACCEL forces it, and its failure is one of the lab" {
+	hanging_kvm
+	LAB_ACCEL=tcg run -0 limited "$lab" run -- true
+	[[ ! -e $scratch/kvm-tried ]]
+	LAB_ACCEL=magic run -125 limited "$lab" run -- true
+	assert_output 'lab: LAB_ACCEL=magic: kvm or tcg'
+}
+
+@test "KVM: no device and no access to it are reasons, not errors" {
+	LAB_KVM_DEVICE=/no/kvm run -0 limited "$lab" doctor
+	assert_line --regexp 'ok +KVM .*no /no/kvm'
+}
+
+# --- two guests ---
+
+@test "pair: the two reach each other by name, and each line says whose it is" {
+	# A port that nobody listens on is refused by a host that is there.
+	run -0 limited "$lab" pair -- bash -c 'hostname; (: </dev/tcp/client/9) || :' -- \
+		bash -c 'hostname; (: </dev/tcp/server/9) || :'
+	assert_line 'server | server'
+	assert_line 'client | client'
+	assert_line --regexp '^server \| .*client/9: Connection refused'
+	assert_line --regexp '^client \| .*server/9: Connection refused'
+}
+
+@test "pair: the status is 0 only if both are" {
+	run -4 limited "$lab" pair -- sh -c 'exit 4' -- true
+	run -5 limited "$lab" pair -- true -- sh -c 'exit 5'
+	run -125 limited "$lab" pair -- true
+	assert_output --partial 'pair: two commands'
+}
+
+@test "pair: the client starts when the server listens" {
+	run -0 limited "$lab" pair -- sh -c 'sleep 1; exec ibv_rc_pingpong -g 1 -n 10' -- \
+		ibv_rc_pingpong -g 1 -n 10 server
+	assert_line --regexp '^server \| 10 iters in'
+	assert_line --regexp '^client \| 10 iters in'
+}
+
+@test "pair: --capture writes what crossed the wire" {
+	run -0 limited "$lab" pair --capture "$scratch/wire.pcap" -- \
+		ibv_rc_pingpong -g 1 -n 5 -s 3000 -- ibv_rc_pingpong -g 1 -n 5 -s 3000 server
+	run -0 --separate-stderr tshark -r "$scratch/wire.pcap" -Y infiniband -T fields \
+		-e ip.src -e infiniband.bth.opcode
+	# 3000 bytes are a First, a Middle and a Last packet of at most 1024.
+	for side in 10.9.0.1 10.9.0.2; do
+		for opcode in 0 1 2; do
+			[[ $(grep -c "^$side"$'\t'"$opcode\$" <<<"$output") == 5 ]]
+		done
+	done
+}
+
+@test "pair: --loss loses packets, and reliable transport sends them again" {
+	# Of about 200 packets one in twenty: that none is lost happens once in 28,000.
+	# Who ended first cannot repeat a lost last acknowledgement, so one may fail.
+	local pingpong='timeout 6 ibv_rc_pingpong -g 1 -n 50 -s 64'
+	run -0 limited "$lab" pair --loss 5% -- sh -c "$pingpong || :
+		tc -s qdisc show dev eth0
+		cd /sys/class/infiniband/rxe_0/ports/1/hw_counters && grep . completer_retry_err" \
+		-- sh -c "$pingpong server || :"
+	assert_line --regexp '^server \| .*netem.* loss 5%'
+	assert_line --regexp '^server \| .*dropped [1-9]'
+	assert_line --regexp '^server \| [1-9][0-9]*$'
+	assert_line --regexp '^(server|client) \| 50 iters in'
+}
+
+@test "pair: --delay delays" {
+	# A refused connection takes the way out and back, after one for the address.
+	run -0 limited "$lab" pair --delay 50ms -- true -- bash -c '(: </dev/tcp/server/9)
+		start=${EPOCHREALTIME/./}; (: </dev/tcp/server/9)
+		echo "took $((${EPOCHREALTIME/./} - start)) us"'
+	local took
+	took=$(sed -n 's/.*took \([0-9]*\) us/\1/p' <<<"$output")
+	((took >= 100000 && took < 400000))
+}
+
+# --- auto, doctor, clean ---
+
+@test "auto: says where it runs and why" {
+	RDMA=lab run -0 limited "$lab" auto -- ls /sys/class/infiniband
+	assert_output $'lab: in a guest, as RDMA=lab asks\nrxe_0'
+	RDMA=elsewhere run -125 limited "$lab" auto -- true
+	assert_output 'lab: RDMA=elsewhere: auto, host or lab'
+}
+
+@test "auto: in a guest the device is the machine's own" {
+	run -0 limited "$lab" run -- env RDMA=auto "$lab" auto -- echo here
+	assert_output --partial 'on this machine: its RDMA device rxe_0 is ACTIVE'
+	assert_line here
+	run -125 limited "$lab" run --root -- sh -c \
+		'rdma link delete rxe_0; RDMA=host exec "$1" auto -- echo here' - "$lab"
+	assert_output --partial 'this machine has no ACTIVE RDMA device'
+	refute_line here
+}
+
+@test "doctor: a line for each thing, and what mends what is wrong" {
+	run -0 limited "$lab" doctor
+	for thing in packages compiler libibverbs provider Bats QEMU kernel KVM \
+		'RDMA device' memlock disk; do
+		assert_line --regexp "^  ok +$thing "
+	done
+	LAB_QEMU=no-such-qemu run -1 limited "$lab" doctor
+	assert_line --regexp '^  WRONG +QEMU +is missing'
+	assert_line --partial 'try: tests/packages run'
+}
+
+@test "clean: removes the cache" {
+	export LAB_CACHE=$scratch/cache
+	mkdir -p "$LAB_CACHE/parts-x"
+	run -0 limited "$lab" clean
+	[[ ! -e $LAB_CACHE ]]
+}
