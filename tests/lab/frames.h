@@ -19,27 +19,27 @@
 
 enum frame_type {
 	/* guest to machine */
-	FRAME_BOOTED = 'B',	/* modules loaded, nothing mounted; once a boot */
-	FRAME_READY = 'R',	/* answers FRAME_HELLO: send the parameters */
-	FRAME_SET_UP = 'S',	/* mounted, network up: FRAME_GO may come */
-	FRAME_OUT = 'O',	/* bytes the command wrote to standard output */
-	FRAME_ERR = 'E',	/* bytes the command wrote to standard error */
-	FRAME_LISTENING = 'L',	/* the command opened a listening TCP socket */
-	FRAME_EXIT = 'X',	/* uint8_t: the command's exit status; the last */
-	FRAME_FAILED = 'F',	/* text: why the guest could not be set up */
+	FRAME_BOOTED = 'B', /* modules loaded, nothing mounted; once a boot */
+	FRAME_READY = 'R', /* answers FRAME_HELLO: send the parameters */
+	FRAME_SET_UP = 'S', /* mounted, network up: FRAME_GO may come */
+	FRAME_OUT = 'O', /* bytes the command wrote to standard output */
+	FRAME_ERR = 'E', /* bytes the command wrote to standard error */
+	FRAME_LISTENING = 'L', /* the command opened a listening TCP socket */
+	FRAME_EXIT = 'X', /* uint8_t: the command's exit status; the last */
+	FRAME_FAILED = 'F', /* text: why the guest could not be set up */
 
 	/* machine to guest */
-	FRAME_HELLO = 'H',	/* somebody is there; also after a restore */
-	FRAME_PARAM = 'P',	/* text: KEY=VALUE, see guest.c:take_parameter() */
-	FRAME_END = 'Q',	/* no more parameters: set up */
-	FRAME_GO = 'G',		/* run the command */
-	FRAME_IN = 'I',		/* bytes for standard input; none: end of file */
-	FRAME_SIZE = 'W',	/* struct winsize: the terminal was resized */
+	FRAME_HELLO = 'H', /* somebody is there; also after a restore */
+	FRAME_PARAM = 'P', /* text: KEY=VALUE, see guest.c:take_parameter() */
+	FRAME_END = 'Q', /* no more parameters: set up */
+	FRAME_GO = 'G', /* run the command */
+	FRAME_IN = 'I', /* bytes for standard input; none: end of file */
+	FRAME_SIZE = 'W', /* struct winsize: the terminal was resized */
 };
 
 struct frame {
-	uint32_t len;		/* bytes of data in use */
-	uint32_t type;		/* enum frame_type */
+	uint32_t len; /* bytes of data in use */
+	uint32_t type; /* enum frame_type */
 	uint8_t data[FRAME_DATA_MAX + 1]; /* room for a NUL after a text */
 };
 

@@ -17,7 +17,7 @@
  *      its exit status, and switches the guest off. It also does so when the
  *      machine's end of the port is gone.
  *
- * Built static: the initramfs has no libraries. See docs: mount(2),
+ * Built static: the initramfs has no libraries. See mount(2),
  * finit_module(2), random(4), Documentation/filesystems/overlayfs.rst and
  * Documentation/filesystems/9p.rst of the kernel.
  */
@@ -56,7 +56,7 @@
 
 enum { STREAM_CHUNK = 32 * 1024, GROUPS_MAX = 256, LIST_MAX = 4096 };
 
-/* What lab-host asked for; the strings are never freed: the guest ends first. */
+/* What lab-host asked for; no string is freed before the guest ends. */
 struct job {
 	char *argv[LIST_MAX + 1];
 	char *envp[LIST_MAX + 1];
@@ -68,11 +68,11 @@ struct job {
 	gid_t gid;
 	mode_t umask;
 	const char *cwd;
-	const char *setup;	/* a shell script, run as root */
-	const char *writable;	/* the folder to mount read-write, or NULL */
-	const char *modules;	/* lib/modules/RELEASE of this kernel, or NULL */
-	bool tty;		/* a terminal instead of three pipes */
-	bool watch_listen;	/* say FRAME_LISTENING */
+	const char *setup; /* a shell script, run as root */
+	const char *writable; /* the folder to mount read-write, or NULL */
+	const char *modules; /* lib/modules/RELEASE of this kernel, or NULL */
+	bool tty; /* a terminal instead of three pipes */
+	bool watch_listen; /* say FRAME_LISTENING */
 	struct winsize size;
 };
 
@@ -89,7 +89,7 @@ static void switch_off(void)
 	_exit(1);
 }
 
-/* Says why on the port, or on the console while there is none; does not return. */
+/* Says why, on the port or, before that is open, on the console. */
 static void die(int port, const char *format, ...)
 {
 	static struct frame f;
@@ -100,17 +100,20 @@ static void die(int port, const char *format, ...)
 	len = vsnprintf((char *)f.data, FRAME_DATA_MAX, format, args);
 	va_end(args);
 
-	if (port < 0 || len < 0 || frame_send(port, &f, FRAME_FAILED, (size_t)len))
+	if (port < 0 || len < 0 ||
+	    frame_send(port, &f, FRAME_FAILED, (size_t)len))
 		fprintf(stderr, "lab guest: %s\n", (char *)f.data);
 	switch_off();
 }
 
 static void must_mount(int port, const char *source, const char *target,
-		       const char *type, unsigned long flags, const char *options)
+		       const char *type, unsigned long flags,
+		       const char *options)
 {
 	mkdir(target, 0755);
 	if (mount(source, target, type, flags, options))
-		die(port, "mount %s on %s: %s", source, target, strerror(errno));
+		die(port, "mount %s on %s: %s", source, target,
+		    strerror(errno));
 }
 
 /* Loads what /modules/order names, a file a line, and frees their memory. */
@@ -155,7 +158,8 @@ static int open_port(void)
 
 		while (dir && (entry = readdir(dir)))
 			if (entry->d_name[0] == 'v')
-				snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+				snprintf(path, sizeof(path), "/dev/%s",
+					 entry->d_name);
 		if (dir)
 			closedir(dir);
 
@@ -233,7 +237,8 @@ static void take_parameter(int port, struct job *job, const char *text)
 	else if (!strcmp(key, "umask"))
 		job->umask = (mode_t)strtoul(value, NULL, 8);
 	else if (!strcmp(key, "group") && job->group_count < GROUPS_MAX)
-		job->groups[job->group_count++] = (gid_t)strtoul(value, NULL, 10);
+		job->groups[job->group_count++] =
+			(gid_t)strtoul(value, NULL, 10);
 	else if (!strcmp(key, "cwd"))
 		job->cwd = value;
 	else if (!strcmp(key, "setup"))
@@ -261,17 +266,18 @@ static void enter_root(int port, const struct job *job)
 	must_mount(port, "lab", "/upper", "tmpfs", 0, "mode=0755");
 	mkdir("/upper/upper", 0755);
 	mkdir("/upper/work", 0755);
-	must_mount(port, "lab", "/root", "overlay", MS_NOATIME,
-		   "lowerdir=/machine,upperdir=/upper/upper,workdir=/upper/work");
+	must_mount(
+		port, "lab", "/root", "overlay", MS_NOATIME,
+		"lowerdir=/machine,upperdir=/upper/upper,workdir=/upper/work");
 
 	if (mount("/dev", "/root/dev", NULL, MS_MOVE, NULL) ||
 	    mount("/proc", "/root/proc", NULL, MS_MOVE, NULL) ||
-	    mount("/sys", "/root/sys", NULL, MS_MOVE, NULL) ||
-	    chdir("/root") || mount(".", "/", NULL, MS_MOVE, NULL) ||
-	    chroot(".") || chdir("/"))
+	    mount("/sys", "/root/sys", NULL, MS_MOVE, NULL) || chdir("/root") ||
+	    mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
 		die(port, "change of root: %s", strerror(errno));
 
-	must_mount(port, "lab", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755");
+	must_mount(port, "lab", "/run", "tmpfs", MS_NOSUID | MS_NODEV,
+		   "mode=0755");
 	must_mount(port, "lab", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
 		   "mode=0620,ptmxmode=0666,gid=5");
 	must_mount(port, "lab", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV,
@@ -319,7 +325,8 @@ static void run_setup(int port, const char *script)
 		_exit(127);
 	}
 	close(ends[1]);
-	while ((n = read(ends[0], output + used, sizeof(output) - 1 - used)) > 0)
+	while ((n = read(ends[0], output + used, sizeof(output) - 1 - used)) >
+	       0)
 		used += (size_t)n;
 	output[used] = '\0';
 	close(ends[0]);
@@ -356,12 +363,14 @@ static void exec_command(const struct job *job)
 	_exit(errno == ENOENT ? 127 : 126);
 }
 
-static void start_on_terminal(int port, const struct job *job, struct streams *s)
+static void start_on_terminal(int port, const struct job *job,
+			      struct streams *s)
 {
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
 	char name[64];
 
-	if (master < 0 || unlockpt(master) || ptsname_r(master, name, sizeof(name)))
+	if (master < 0 || unlockpt(master) ||
+	    ptsname_r(master, name, sizeof(name)))
 		die(port, "pseudo-terminal: %s", strerror(errno));
 	(void)!chown(name, job->uid, (gid_t)-1);
 	ioctl(master, TIOCSWINSZ, &job->size);
@@ -388,7 +397,8 @@ static void start_on_pipes(int port, const struct job *job, struct streams *s)
 {
 	int in[2], out[2], err[2];
 
-	if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
+	if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) ||
+	    pipe2(err, O_CLOEXEC))
 		die(port, "pipe: %s", strerror(errno));
 	/* Else only root could open /dev/stdin, /dev/stdout and /dev/stderr. */
 	(void)!fchown(in[0], job->uid, job->gid);
@@ -430,7 +440,8 @@ static void relay_output(int port, int *fd, enum frame_type type)
 /* State 0A of /proc/net/tcp is LISTEN; nothing else listens in a guest. */
 static bool somebody_listens(void)
 {
-	static const char *const tables[] = { "/proc/net/tcp", "/proc/net/tcp6" };
+	static const char *const tables[] = { "/proc/net/tcp",
+					      "/proc/net/tcp6" };
 	bool found = false;
 
 	for (size_t i = 0; i < 2; i++) {
@@ -461,8 +472,9 @@ static bool reap(pid_t command, uint8_t *status)
 
 	while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
 		if (pid == command) {
-			*status = (uint8_t)(WIFSIGNALED(how) ? 128 + WTERMSIG(how) :
-							       WEXITSTATUS(how));
+			*status =
+				(uint8_t)(WIFSIGNALED(how) ? 128 + WTERMSIG(how)
+							   : WEXITSTATUS(how));
 			ended = true;
 			kill(-1, SIGKILL);
 		}
@@ -471,7 +483,7 @@ static bool reap(pid_t command, uint8_t *status)
 
 static uint8_t run_command(int port, struct job *job)
 {
-	static struct frame in;	/* standard input on its way */
+	static struct frame in; /* standard input on its way */
 	size_t in_done = 0;
 	struct streams s;
 	bool ended = false;
@@ -562,8 +574,10 @@ int main(void)
 	static struct job job;
 	int port;
 
-	must_mount(-1, "lab", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
-	must_mount(-1, "lab", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+	must_mount(-1, "lab", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		   NULL);
+	must_mount(-1, "lab", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		   NULL);
 	must_mount(-1, "lab", "/dev", "devtmpfs", MS_NOSUID, "mode=0755");
 	load_modules();
 
@@ -590,7 +604,7 @@ int main(void)
 	sync();
 	frame_send(port, &f, FRAME_EXIT, 1);
 
-	/* lab-host ends the guest now; if it cannot, its end of the port goes. */
+	/* lab-host ends the guest now; or it ends itself, and we see that. */
 	while (!frame_read(port, &f))
 		;
 	switch_off();

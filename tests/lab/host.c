@@ -49,12 +49,12 @@
 #include "frames.h"
 
 enum {
-	EXIT_LAB = 125,		/* as timeout(1) and env(1): we, not the command */
+	EXIT_LAB = 125, /* as timeout(1) and env(1): we, not the command */
 	PARAMETERS_MAX = 64,
 	QEMU_ARGS_MAX = 256,
-	CONSOLE_KEPT = 8192,	/* bytes of the guest's console, for a report */
-	RESTORE_SECONDS = 20,	/* it takes one on a slow machine */
-	LISTEN_SECONDS = 3,	/* then a peer is started all the same */
+	CONSOLE_KEPT = 8192, /* bytes of the guest's console, for a report */
+	RESTORE_SECONDS = 20, /* it takes one on a slow machine */
+	LISTEN_SECONDS = 3, /* then a peer is started all the same */
 };
 
 struct options {
@@ -63,7 +63,7 @@ struct options {
 	bool tty;
 	const char *restore;
 	const char *save;
-	int deadline;		/* seconds */
+	int deadline; /* seconds */
 	const char *label;
 	int notify_fd;
 	int wait_fd;
@@ -75,10 +75,10 @@ struct options {
 };
 
 struct guest {
-	pid_t pid;		/* QEMU */
-	int port;		/* our end of the virtio-serial port */
-	int monitor;		/* QEMU's human monitor */
-	int console;		/* serial console and what QEMU itself says */
+	pid_t pid; /* QEMU */
+	int port; /* our end of the virtio-serial port */
+	int monitor; /* QEMU's human monitor */
+	int console; /* serial console and what QEMU itself says */
 	char said[CONSOLE_KEPT + 1];
 	size_t said_len;
 };
@@ -89,7 +89,7 @@ struct labelled {
 	bool in_line;
 };
 
-static struct termios terminal_before;	/* for atexit(3) */
+static struct termios terminal_before; /* for atexit(3) */
 
 static void restore_terminal(void)
 {
@@ -116,9 +116,9 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* In the child: become QEMU, with three descriptors of ours under its own names. */
-static void exec_qemu(const struct options *o, int port, int monitor, int console,
-		      const char *restore, pid_t parent)
+/* In the child: become QEMU, with three descriptors of ours. */
+static void exec_qemu(const struct options *o, int port, int monitor,
+		      int console, const char *restore, pid_t parent)
 {
 	char *argv[QEMU_ARGS_MAX + 16];
 	char port_arg[64], monitor_arg[64], incoming[32];
@@ -135,7 +135,8 @@ static void exec_qemu(const struct options *o, int port, int monitor, int consol
 	for (int i = 0; i < o->qemu_argc; i++)
 		argv[n++] = o->qemu[i];
 	snprintf(port_arg, sizeof(port_arg), "socket,id=lab,fd=%d", port);
-	snprintf(monitor_arg, sizeof(monitor_arg), "socket,id=monitor,fd=%d", monitor);
+	snprintf(monitor_arg, sizeof(monitor_arg), "socket,id=monitor,fd=%d",
+		 monitor);
 	argv[n++] = "-chardev";
 	argv[n++] = port_arg;
 	argv[n++] = "-chardev";
@@ -165,7 +166,8 @@ static void exec_qemu(const struct options *o, int port, int monitor, int consol
 	_exit(EXIT_LAB);
 }
 
-static int start_qemu(struct guest *g, const struct options *o, const char *restore)
+static int start_qemu(struct guest *g, const struct options *o,
+		      const char *restore)
 {
 	int port[2], monitor[2], console[2];
 	pid_t self = getpid();
@@ -271,7 +273,8 @@ static int send_text(struct guest *g, struct frame *f, const char *key,
 	return frame_send(g->port, f, FRAME_PARAM, key_len + 1 + value_len);
 }
 
-static int send_parameters(struct guest *g, const struct options *o, struct frame *f)
+static int send_parameters(struct guest *g, const struct options *o,
+			   struct frame *f)
 {
 	uint8_t random[32];
 	char text[2 * sizeof(random) + 1] = "";
@@ -305,12 +308,14 @@ static int send_parameters(struct guest *g, const struct options *o, struct fram
 	if (o->notify_fd >= 0)
 		failed |= send_text(g, f, "listen", "1");
 	if (o->tty && !ioctl(STDIN_FILENO, TIOCGWINSZ, &size)) {
-		snprintf(text, sizeof(text), "%hu %hu", size.ws_row, size.ws_col);
+		snprintf(text, sizeof(text), "%hu %hu", size.ws_row,
+			 size.ws_col);
 		failed |= send_text(g, f, "tty", text);
 	}
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	snprintf(text, sizeof(text), "%lld.%09ld", (long long)t.tv_sec, t.tv_nsec);
+	snprintf(text, sizeof(text), "%lld.%09ld", (long long)t.tv_sec,
+		 t.tv_nsec);
 	failed |= send_text(g, f, "time", text);
 	return failed | frame_send(g->port, f, FRAME_END, 0);
 }
@@ -346,10 +351,11 @@ static int set_up(struct guest *g, const struct options *o, struct frame *f,
 
 /*
  * Drives QEMU's monitor: `migrate` returns when all is written, `info migrate`
- * says whether it was. The guest is not stopped first, or the restored one would
- * come up stopped: it sleeps in read(2) anyway.
+ * says whether it was. The guest is not stopped first, or the restored one
+ * would come up stopped: it sleeps in read(2) anyway.
  */
-static int save_snapshot(struct guest *g, const struct options *o, const char **why)
+static int save_snapshot(struct guest *g, const struct options *o,
+			 const char **why)
 {
 	char text[4096 + 1];
 	size_t used = 0;
@@ -357,13 +363,14 @@ static int save_snapshot(struct guest *g, const struct options *o, const char **
 	ssize_t n;
 
 	/* The name reaches a shell of QEMU's: `lab` gives a plain one. */
-	snprintf(text, sizeof(text), "migrate \"exec:cat > %s\"\ninfo migrate\nquit\n",
-		 o->save);
+	snprintf(text, sizeof(text),
+		 "migrate \"exec:cat > %s\"\ninfo migrate\nquit\n", o->save);
 	if (write_all(g->monitor, text, strlen(text)))
 		return -1;
 
 	/* The monitor echoes what it is told many times over. */
-	while ((n = read(g->monitor, text + used, sizeof(text) - 1 - used)) > 0) {
+	while ((n = read(g->monitor, text + used, sizeof(text) - 1 - used)) >
+	       0) {
 		used += (size_t)n;
 		text[used] = '\0';
 		completed |= strstr(text, "status: completed") != NULL;
@@ -426,7 +433,8 @@ static void write_byte(int fd)
 }
 
 /* Restores the snapshot, or boots if there is none or it does not come up. */
-static int start_guest(struct guest *g, const struct options *o, struct frame *f)
+static int start_guest(struct guest *g, const struct options *o,
+		       struct frame *f)
 {
 	const char *why = "";
 
@@ -481,7 +489,8 @@ static int carry(struct guest *g, const struct options *o, struct frame *f,
 			{ .fd = g->port, .events = POLLIN },
 			{ .fd = signals, .events = POLLIN },
 			{ .fd = g->console, .events = POLLIN },
-			{ .fd = stdin_open ? STDIN_FILENO : -1, .events = POLLIN },
+			{ .fd = stdin_open ? STDIN_FILENO : -1,
+			  .events = POLLIN },
 		};
 
 		if (poll(p, 4, -1) < 0)
@@ -521,7 +530,8 @@ static int carry(struct guest *g, const struct options *o, struct frame *f,
 			if (n < 0 && errno == EINTR)
 				continue;
 			stdin_open = n > 0;
-			if (frame_send(g->port, f, FRAME_IN, n > 0 ? (size_t)n : 0))
+			if (frame_send(g->port, f, FRAME_IN,
+				       n > 0 ? (size_t)n : 0))
 				stdin_open = false;
 		}
 	}
@@ -607,8 +617,11 @@ static int parse_options(int argc, char *argv[], struct options *o)
 int main(int argc, char *argv[])
 {
 	static struct frame f;
-	struct options o = { .deadline = 60, .notify_fd = -1, .wait_fd = -1,
-			     .ended_fd = -1, .keep_fd = -1 };
+	struct options o = { .deadline = 60,
+			     .notify_fd = -1,
+			     .wait_fd = -1,
+			     .ended_fd = -1,
+			     .keep_fd = -1 };
 	struct guest g;
 	sigset_t caught;
 	int status, signals;
@@ -616,7 +629,8 @@ int main(int argc, char *argv[])
 	if (argc > 2 && !strcmp(argv[1], "-W"))
 		return with_wire(argv + 2);
 	if (parse_options(argc, argv, &o)) {
-		fprintf(stderr, "lab-host: called by tests/lab/lab; see its help\n");
+		fprintf(stderr,
+			"lab-host: called by tests/lab/lab; see its help\n");
 		return EXIT_LAB;
 	}
 
@@ -640,8 +654,9 @@ int main(int argc, char *argv[])
 		make_terminal_raw();
 
 	wait_for_byte(o.wait_fd, signals, LISTEN_SECONDS * 1000);
-	status = frame_send(g.port, &f, FRAME_GO, 0) ? EXIT_LAB :
-						       carry(&g, &o, &f, signals);
+	status = frame_send(g.port, &f, FRAME_GO, 0)
+			 ? EXIT_LAB
+			 : carry(&g, &o, &f, signals);
 	fflush(stdout);
 	write_byte(o.notify_fd);
 	write_byte(o.ended_fd);
