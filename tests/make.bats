@@ -1,0 +1,195 @@
+# What the Makefile promises: building, running, finding chapters, and the packages.
+# Runs on the machine.
+
+load helpers
+
+setup() {
+	# The make that runs these tests has settings of its own.
+	unset MAKEFLAGS MAKELEVEL MFLAGS BUILD_FLAGS
+	scratch=$(mktemp -d /tmp/make-test-XXXXXX)
+}
+
+teardown() {
+	rm -rf "$scratch"
+}
+
+# A tree of its own, without history, to change things in.
+copy_tree() {
+	tree=$scratch/tree
+	mkdir "$tree"
+	(cd "$project" && cp -r Makefile common tests [0-9][0-9]-* "$tree")
+	cd "$tree"
+	unset BUILD
+}
+
+# Only these commands: what a bare machine has. `apt-get` and `sudo` leave a note.
+bare_path() {
+	mkdir -p "$scratch/bin"
+	local command
+	for command in bash env cat sort tail mktemp rm id; do
+		ln -sf "$(type -P "$command")" "$scratch/bin/$command"
+	done
+	for command; do
+		printf '#!/bin/bash\necho "%s $*" >>"%s"\n' "$command" "$scratch/called" \
+			>"$scratch/bin/$command"
+		chmod +x "$scratch/bin/$command"
+	done
+	: >"$scratch/called"
+}
+
+@test "help: lists every chapter's program and what make can do" {
+	run -0 make -C "$project"
+	local chapter
+	for chapter in "$project"/[0-9][0-9]-*/; do
+		chapter=${chapter%/}
+		chapter=${chapter##*/}
+		assert_line --regexp "^  make run-${chapter%%-*} +[a-z]"
+	done
+	for target in build test doctor lab-shell softroce-up softroce-down clean; do
+		assert_line --regexp "^  make $target +[a-zS]"
+	done
+}
+
+@test "run-05: server and client, each line labelled, on a Soft-RoCE device" {
+	cd "$project"
+	unset BUILD
+	RDMA=lab run -0 limited make run-05 ARGS="-n 5 -s 64"
+	assert_line 'lab: in a guest, as RDMA=lab asks'
+	assert_line --regexp '^server \|   local address: '
+	assert_line --regexp '^client \|   local address: '
+	assert_line 'server | verified: every byte of 5 of 5 messages'
+	assert_line 'client | verified: every byte of 5 of 5 messages'
+	assert_line 'client | released: ibv_free_device_list'
+}
+
+@test "run-05: fails when a side fails" {
+	cd "$project"
+	unset BUILD
+	RDMA=lab run -2 limited make run-05 ARGS="-s 0"
+	assert_line --partial '-s 0: out of range'
+}
+
+@test "build: only what changed is built again, and a header counts" {
+	copy_tree
+	run -0 make build
+	assert_line '  CC    build/common/error.o'
+	assert_line '  LD    build/05-pingpong/pingpong'
+	run -0 make build
+	assert_output ''
+	touch common/exchange.h
+	run -0 make -j 4 build
+	assert_line '  CC    build/05-pingpong/pingpong.o'
+	assert_line '  CC    build/common/exchange.o'
+	refute_line '  CC    build/common/error.o'
+	run -0 make clean
+	[[ ! -e build ]]
+}
+
+@test "build: V=1, SAN=1, CC=clang and other flags do what they say" {
+	copy_tree
+	run -0 make -j 4 V=1 build/05-pingpong/pingpong
+	assert_line --regexp '^gcc -std=c11 -Wall -Wextra .* -c -o build/05-pingpong/pingpong.o'
+	run -0 make -j 4 CC=clang build/05-pingpong/pingpong
+	assert_line '  CC    build/common/error.o'
+	readelf -p .comment build/05-pingpong/pingpong | grep -q clang
+	run -0 make -j 4 SAN=1 build/san/05-pingpong/pingpong
+	nm build/san/05-pingpong/pingpong | grep -q __asan_init
+}
+
+@test "build: a new chapter is a new folder, and an unfinished exercise stops nobody" {
+	copy_tree
+	mkdir 06-new-thing
+	cat >06-new-thing/new_thing.c <<-'END'
+		/*
+		 * new_thing.c - something new
+		 */
+		int main(void)
+		{
+			return 0;
+		}
+	END
+	echo 'not C at all' >06-new-thing/exercise.c
+	run -0 make
+	assert_line '  make run-06         something new'
+	run -0 make -j 4 build
+	[[ -x build/06-new-thing/new_thing ]]
+}
+
+@test "packages: when all are there, nothing is called and nothing said" {
+	bare_path apt-get sudo
+	PATH=$scratch/bin:$PATH run -0 "$project/tests/packages" test
+	assert_output ''
+	[[ ! -s $scratch/called ]]
+}
+
+@test "packages: NO_INSTALL=1 says which and how, and installs nothing" {
+	bare_path apt-get sudo
+	PATH=$scratch/bin NO_INSTALL=1 run -1 "$project/tests/packages" run
+	assert_line --index 0 --regexp '^packages: missing: .*gcc .*qemu-system-x86'
+	assert_line --index 1 --regexp 'to do it: (sudo )?apt-get install --no-install-recommends .*gcc .*qemu'
+	refute_output --partial 'bats'
+	[[ ! -s $scratch/called ]]
+}
+
+@test "packages: what is missing is installed with one update and one install" {
+	bare_path apt-get sudo
+	# The apt-get here installs nothing, and that is noticed.
+	PATH=$scratch/bin run -1 "$project/tests/packages" test
+	assert_line --index 0 --regexp '^packages: installing what is missing: .*bats'
+	assert_output --partial 'still missing'
+	if ((EUID == 0)); then
+		run -0 cat "$scratch/called"
+		assert_line --index 0 --partial 'apt-get -qq update'
+		assert_line --index 1 --regexp '^apt-get install --no-install-recommends -y -qq .*bats'
+		[[ ${#lines[@]} == 2 ]]
+	fi
+}
+
+@test "packages: a user without sudo gets the command for root" {
+	((EUID == 0)) || skip "only root can become somebody else"
+	bare_path apt-get
+	ln -s "$(type -P setpriv)" "$scratch/bin/setpriv"
+	cp "$project/tests/packages" "$scratch/packages"
+	chmod -R o+rX "$scratch"
+	PATH=$scratch/bin run -1 setpriv --reuid 65534 --clear-groups bash "$scratch/packages" run
+	assert_line --partial 'there is no sudo here; as root: apt-get install'
+	[[ ! -s $scratch/called ]]
+}
+
+@test "packages: another distribution gets its own command" {
+	bare_path dnf
+	PATH=$scratch/bin run -1 "$project/tests/packages" run
+	assert_line --regexp 'to install them: (sudo )?dnf install .*iproute .*qemu-system-x86-core'
+	[[ ! -s $scratch/called ]]
+}
+
+@test "both: labels, and the status of the side that fails" {
+	run -0 "$project/tests/both" sh -c 'echo "${1:-nobody}"; echo oops >&2' sh
+	assert_line 'server | nobody'
+	assert_line 'client | 127.0.0.1'
+	assert_line 'server | oops'
+	run -3 "$project/tests/both" sh -c '[ -z "$1" ] || exit 3' sh
+	run -4 "$project/tests/both" sh -c '[ "$1" ] || exit 4' sh
+	SECONDS=0
+	run "$project/tests/both" sh -c '[ -z "$1" ] || exit 3; exec sleep 30' sh
+	((status != 0 && SECONDS < 10))
+}
+
+@test "softroce: takes the device away and brings it back" {
+	run -0 limited "$project/tests/lab/lab" run --root -- bash -c 'cd "$1" &&
+		tests/softroce down && ls -A /sys/class/infiniband &&
+		NETDEV=eth0 tests/softroce up && cat /sys/class/infiniband/rxe_0/ports/1/state &&
+		! tests/softroce up' - "$project"
+	assert_line '+ rdma link delete rxe_0'
+	assert_line '+ rdma link add rxe_0 type rxe netdev eth0'
+	assert_line '4: ACTIVE'
+	assert_line 'softroce: there is a device rxe_0 already; to remove it: make softroce-down'
+}
+
+@test "softroce: a kernel without rdma_rxe is refused, with a way out" {
+	run -1 limited "$project/tests/lab/lab" run --root -- bash -c 'cd "$1" &&
+		tests/softroce down >/dev/null && modprobe -r rdma_rxe &&
+		mount -t tmpfs none /lib/modules && NETDEV=eth0 tests/softroce up' - "$project"
+	assert_line --regexp '^softroce: the kernel [^ ]+ has no rdma_rxe module$'
+	assert_line --partial 'make run-05 uses a guest'
+}
