@@ -150,7 +150,7 @@ bare_path() {
 	bare_path apt-get
 	ln -s "$(type -P setpriv)" "$scratch/bin/setpriv"
 	cp "$project/tests/packages" "$scratch/packages"
-	chmod -R o+rX "$scratch"
+	chmod -R go+rX "$scratch"
 	PATH=$scratch/bin run -1 setpriv --reuid 65534 --clear-groups bash "$scratch/packages" run
 	assert_line --partial 'there is no sudo here; as root: apt-get install'
 	[[ ! -s $scratch/called ]]
