@@ -1,0 +1,102 @@
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "gid.h"
+
+/* From worst to best. */
+enum rank { EMPTY, NOT_V2, LINK_LOCAL, ROUTABLE, IPV4 };
+
+static enum rank rank_of(const struct ibv_gid_entry *entry)
+{
+	struct in6_addr ip;
+
+	memcpy(&ip, &entry->gid, sizeof(ip));
+	if (gid_is_zero(&entry->gid))
+		return EMPTY;
+	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
+		return NOT_V2;
+	if (IN6_IS_ADDR_V4MAPPED(&ip))
+		return IPV4;
+	return IN6_IS_ADDR_LINKLOCAL(&ip) ? LINK_LOCAL : ROUTABLE;
+}
+
+bool gid_is_zero(const union ibv_gid *gid)
+{
+	static const union ibv_gid zero;
+
+	return memcmp(gid, &zero, sizeof(zero)) == 0;
+}
+
+const char *gid_text(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
+{
+	return inet_ntop(AF_INET6, gid, text, INET6_ADDRSTRLEN);
+}
+
+const char *gid_kind(const struct ibv_gid_entry *entry)
+{
+	static const char *const kind[] = {
+		[EMPTY] = "empty",
+		[NOT_V2] = "RoCE v1",
+		[LINK_LOCAL] = "RoCE v2 from link-local IPv6",
+		[ROUTABLE] = "RoCE v2 from IPv6",
+		[IPV4] = "RoCE v2 from IPv4",
+	};
+
+	if (entry->gid_type == IBV_GID_TYPE_IB)
+		return "InfiniBand";
+	return kind[rank_of(entry)];
+}
+
+/* Returns 0 or an errno value: ENODATA if there is no GID at all. */
+static int choose(struct ibv_context *context, int number, int table_size,
+		  struct ibv_gid_entry *best)
+{
+	for (int i = 0; i < table_size && rank_of(best) != IPV4; i++) {
+		struct ibv_gid_entry entry;
+		int err = ibv_query_gid_ex(context, number, i, &entry, 0);
+
+		/* The table has gaps. */
+		if (err == ENODATA)
+			continue;
+		if (err)
+			return err;
+		if (rank_of(&entry) > rank_of(best))
+			*best = entry;
+	}
+
+	return rank_of(best) == EMPTY ? ENODATA : 0;
+}
+
+int gid_find(struct ibv_context *context, int number,
+	     const struct ibv_port_attr *port, int index,
+	     struct ibv_gid_entry *gid)
+{
+	char text[INET6_ADDRSTRLEN];
+	int err;
+
+	*gid = (struct ibv_gid_entry){ 0 };
+	if (index >= 0) {
+		err = ibv_query_gid_ex(context, number, index, gid, 0);
+	} else if (port->link_layer == IBV_LINK_LAYER_ETHERNET) {
+		err = choose(context, number, port->gid_tbl_len, gid);
+	} else {
+		printf("GID:     none; on InfiniBand the LID is enough\n");
+		return 0;
+	}
+
+	if (err) {
+		print_error(err, index < 0 ? "no GID" : "GID index %d", index);
+		print_hint("the table of port %d has indices 0 to %d, most of "
+			   "them empty; make run-01 shows it", number,
+			   port->gid_tbl_len - 1);
+		return -1;
+	}
+
+	printf("GID:     index %u, %s, %s, %s\n", gid->gid_index,
+	       gid_text(&gid->gid, text), gid_kind(gid),
+	       index < 0 ? "the port's best" : "given with -g");
+	return 0;
+}
