@@ -76,6 +76,17 @@ test: | packages ## everything, on a real Soft-RoCE device
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
 	$(Q)BUILD=$(CURDIR)/$(BUILD)/test tests/run $(TESTS)
 
+.PHONY: lint
+scripts := $(shell grep -lrI '^\#!.*bash' tests .ci)
+c_files := $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c)
+lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
+	$(Q)for file in $(c_files); do \
+		gcc -std=c11 $(WARNINGS) -Werror -O2 -fanalyzer $(CPPFLAGS) -c -o /dev/null $$file && \
+		clang -std=c11 $(WARNINGS) -Werror $(CPPFLAGS) -fsyntax-only $$file && \
+		clang-tidy --quiet $$file -- -std=c11 $(CPPFLAGS) 2>/dev/null || exit 1; \
+	done
+	$(Q)shellcheck $(scripts)
+
 ##@ Cleaning
 .PHONY: clean
 clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)

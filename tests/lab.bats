@@ -478,6 +478,13 @@ hanging_kvm() {
 	assert_line --regexp '^(server|client) \| 50 iters in'
 }
 
+@test "pair: our ping-pong crosses a wire that loses packets, and both sides succeed" {
+	local pingpong=$BUILD/05-pingpong/pingpong
+	run -0 limited "$lab" pair --loss 2% -- "$pingpong" -n 50 -- "$pingpong" -n 50 server
+	assert_line 'server | verified: every byte of 50 of 50 messages'
+	assert_line 'client | verified: every byte of 50 of 50 messages'
+}
+
 @test "pair: --delay delays" {
 	# A refused connection takes the way out and back, after one for the address.
 	run -0 limited "$lab" pair --delay 50ms -- true -- bash -c '(: </dev/tcp/server/9)

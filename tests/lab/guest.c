@@ -82,7 +82,7 @@ struct streams {
 	pid_t pid;
 };
 
-static void switch_off(void)
+static _Noreturn void switch_off(void)
 {
 	sync();
 	reboot(RB_POWER_OFF);
@@ -90,7 +90,7 @@ static void switch_off(void)
 }
 
 /* Says why, on the port or, before that is open, on the console. */
-static void die(int port, const char *format, ...)
+static _Noreturn void die(int port, const char *format, ...)
 {
 	static struct frame f;
 	va_list args;

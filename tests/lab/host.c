@@ -54,6 +54,7 @@ enum {
 	QEMU_ARGS_MAX = 256,
 	CONSOLE_KEPT = 8192, /* bytes of the guest's console, for a report */
 	RESTORE_SECONDS = 20, /* it takes one on a slow machine */
+	STREAM_CHUNK = 32 * 1024, /* bytes of standard input at a time */
 	LISTEN_SECONDS = 3, /* then a peer is started all the same */
 };
 
@@ -525,7 +526,7 @@ static int carry(struct guest *g, const struct options *o, struct frame *f,
 		if (p[2].revents && !hear_console(g))
 			usleep(1000); /* QEMU ended: the port says so as well */
 		if (p[3].revents) {
-			ssize_t n = read(STDIN_FILENO, f->data, 32 * 1024);
+			ssize_t n = read(STDIN_FILENO, f->data, STREAM_CHUNK);
 
 			if (n < 0 && errno == EINTR)
 				continue;
@@ -622,7 +623,7 @@ int main(int argc, char *argv[])
 			     .wait_fd = -1,
 			     .ended_fd = -1,
 			     .keep_fd = -1 };
-	struct guest g;
+	struct guest g = { 0 };
 	sigset_t caught;
 	int status, signals;
 
