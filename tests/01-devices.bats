@@ -1,0 +1,509 @@
+# Chapter 01: what devices and attributes say, against what the kernel says.
+# As root, where there is one device rxe_0 on eth0, 10.9.0.1, as in a guest.
+
+# shellcheck disable=SC2154 # what helpers and Bats set
+load helpers
+
+devices=$BUILD/01-devices/devices
+attributes=$BUILD/01-devices/attributes
+pingpong=$BUILD/05-pingpong/pingpong
+
+setup() {
+	changed=
+}
+
+teardown() {
+	[[ ! $changed ]] || restore
+}
+
+# --- worlds ---
+
+# Says that the test changes the world; `restore` puts it back.
+change() {
+	changed=1
+	"$@"
+}
+
+restore() {
+	local device
+	[[ -e /sys/class/infiniband_verbs ]] || modprobe --all rdma_ucm rdma_rxe
+	for device in /sys/class/infiniband/*; do
+		[[ ! -e $device ]] || rdma link delete "${device##*/}"
+	done
+	[[ ! -e /sys/class/net/dummy0 ]] || ip link delete dummy0
+	ip -batch - <<-'END'
+		link set eth0 up
+		address flush dev eth0 scope global
+		address add 10.9.0.1/24 dev eth0
+	END
+	rdma link add rxe_0 type rxe netdev eth0
+	eventually gid_is rxe_0 1 ::ffff:10.9.0.1
+}
+
+# Waits for `$@`, 5 seconds at most: the kernel fills GID tables in its own time.
+eventually() {
+	local i
+	for ((i = 0; i < 100; i++)); do
+		! "$@" || return 0
+		sleep 0.05
+	done
+	fail "never came true: $*"
+}
+
+# The IP address $1 as sysfs has a GID: eight groups of four hexadecimal digits.
+sysfs_form() {
+	local a b c d groups
+	if [[ $1 == ::ffff:*.* ]]; then
+		IFS=. read -r a b c d <<<"${1#::ffff:}"
+		printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "$a" "$b" "$c" "$d"
+		return
+	fi
+	a=${1%%::*} b=
+	[[ $1 != *::* ]] || b=${1#*::}
+	IFS=: read -ra c <<<"$a"
+	IFS=: read -ra d <<<"$b"
+	groups=("${c[@]}")
+	while ((${#groups[@]} + ${#d[@]} < 8)); do groups+=(0); done
+	groups+=("${d[@]}")
+	printf -v a '%04x:' "${groups[@]/#/0x}"
+	printf '%s' "${a%:}"
+}
+
+# Has device $1 the GID $3 at index $2? :: is none.
+gid_is() {
+	[[ $(<"/sys/class/infiniband/$1/ports/1/gids/$2") == "$(sysfs_form "$3")" ]]
+}
+
+# A second device, rxe_1 on dummy0, with 10.8.0.1 at index 1.
+add_rxe_1() {
+	modprobe dummy numdummies=0
+	ip link add dummy0 type dummy
+	ip link set dummy0 up
+	ip address add 10.8.0.1/24 dev dummy0
+	rdma link add rxe_1 type rxe netdev dummy0
+	eventually gid_is rxe_1 1 ::ffff:10.8.0.1
+}
+
+# --- what is compared ---
+
+# The GIDs that sysfs has of device $1, of the first 20: index, type, net device and
+# address.
+sysfs_gids() {
+	local port=/sys/class/infiniband/$1/ports/1 file gid
+	grep -v '^0000:0000:0000:0000:0000:0000:0000:0000$' "$port"/gids/{?,1?} |
+		while IFS=: read -r file gid; do
+			printf '%s %s %s %s\n' "${file##*/}" \
+				"$(<"$port/gid_attrs/types/${file##*/}")" \
+				"$(<"$port/gid_attrs/ndevs/${file##*/}")" "$gid"
+		done | sort -n
+}
+
+# The same from the program's output, of device $1.
+printed_gids() {
+	local index a b ndev gid
+	awk -v name="$1" '/^device name: / { ours = $3 == name }
+		ours && /RoCE v2/ && !/this GID/ { sub(/\*/, " "); print }' <<<"$output" |
+		while read -r index a b ndev gid; do
+			printf '%s %s %s %s %s\n' "$index" "$a" "$b" "$ndev" "$(sysfs_form "$gid")"
+		done
+}
+
+# Device $1 and GID index $2 are marked and named, and chapter 05 takes the same.
+assert_choice() {
+	assert_line "* later chapters choose $1, port 1, GID index $2"
+	# shellcheck disable=SC2016 # awk
+	run -0 awk '/^device name: / { name = $3 } $1 == "*" && $2 ~ /^[0-9]+$/ { print name, $2 }' \
+		<<<"$output"
+	assert_output "$1 $2"
+	# A server without a name ends it, after it said what it chose.
+	run -1 limited "$pingpong" ""
+	assert_line --regexp "^device: +$1,"
+	assert_line --regexp "^GID: +index $2,"
+}
+
+# Both of the following turn a listing into facts, one a line, that compare: "rxe_0 0
+# max_qp =ffff0", with the port or 0, and = for a number, in hexadecimal, + for a flag
+# and ~ for a word.
+facts_awk='
+function number(text) {
+	if (gsub(/:/, "", text) || text ~ /^0x/) {
+		text = tolower(text)
+		sub(/^(0x)?0*/, "", text)
+	}
+	else if (text ~ /^[0-9]+$/ && length(text) < 10) text = sprintf("%x", text)
+	return text == "" ? "0" : text
+}
+function word(text) {
+	text = tolower(text)
+	sub(/^ibv_/, "", text); sub(/^(mtu|link_layer)_/, "", text)
+	sub(/ lanes?$/, "", text); sub(/gbps/, "gbit/s", text)
+	gsub(/[ _]/, "", text)
+	return text == "transportib" ? "infiniband" : text
+}
+function fact(key, sign, value) { print device, port + 0, key, sign value }
+'
+
+ours() {
+	awk "$facts_awk"'
+	kind == "ibv_gid," && /^    / { fact("gid", "=", $1 " " $2 " " $4 " " $5); next }
+	{ sub(/ +# .*/, "") }
+	/^device name:/ { device = $3; port = 0; next }
+	/^  [^ ]/ { kind = $2; port = $4; next }
+	/^      unknown / { fact(key, "+", "unknown " number($2)); next }
+	/^      / { sub(/^ +/, ""); sub(/^1 << /, ""); sub(/^IBV_/, ""); fact(key, "+", $0); next }
+	{
+		sub(/^ +/, "")
+		parts = split($1, path, ".")
+		key = path[parts]
+		if (key ~ /^(supported_qpts|flags)$/ || $1 == "tm_caps.max_sge") key = $1
+		rest = $0; sub(/^[^ ]+ +/, "", rest)
+		value = rest; sub(/ .*/, "", value); fact(key, "=", key == "fw_ver" ? value : number(value))
+		if (sub(/^[0-9]+ /, "", rest)) fact(key, "~", word(rest))
+	}' <<<"$1" | sort
+}
+
+theirs() {
+	awk "$facts_awk"'
+	BEGIN {
+		split("transport=transport_type general_odp_caps=general_caps " \
+			"flags=tm_caps.flags hca_id=name port_lid=lid port_lmc=lmc", list, " ")
+		for (i in list) { split(list[i], pair, "="); named[pair[1]] = pair[2] }
+		split("C-VLAN stripping offload=RAW_PACKET_CAP_CVLAN_STRIPPING," \
+			"Scatter FCS offload=RAW_PACKET_CAP_SCATTER_FCS," \
+			"IP csum offload=RAW_PACKET_CAP_IP_CSUM,Delay drop=RAW_PACKET_CAP_DELAY_DROP," \
+			"SUPPORT_SRQ=ODP_SUPPORT_SRQ_RECV", list, ",")
+		for (i in list) { split(list[i], pair, "="); flag[pair[1]] = pair[2] }
+	}
+	/^[ \t]*$/ { next }
+	{ sub(/^\t+/, "") }
+	/^GID/ {
+		gsub(/GID\[|\]:|,/, " ")
+		fact("gid", "=", $1 " " $2 " " $3 " " $4)
+		next
+	}
+	/^NO SUPPORT$/ { fact(key, "=", 0); next }
+	/^Unknown flags: / { fact(key, "+", "unknown " number($3)); next }
+	/not supported$/ {
+		fact(/timestamp/ ? "completion_timestamp_mask" : /clock/ ? "hca_core_clock" : \
+			"max_num_tags", "=", 0)
+		next
+	}
+	!/:/ {
+		if ($0 in flag) $0 = flag[$0]
+		else if (key ~ /^device_cap/) sub(/^/, "DEVICE_")
+		else if (key ~ /qpts$/) sub(/^SUPPORT/, "QPT")
+		else if (key ~ /^(rc|uc|ud|xrc)_odp/) sub(/^/, "ODP_")
+		sub(/^IBV_/, "")
+		fact(key, "+", $0); next
+	}
+	{
+		key = $0; sub(/:.*/, "", key); value = $0; sub(/^[^:]*:[ \t]*/, "", value)
+		if (key == "hca_id") { device = value; port = 0; next }
+		if (key == "port") { port = value; next }
+		if (key ~ /^(tso|rss|packet_pacing)_caps$/) section = key
+		if (key == "supported_qp") key = section ".supported_qpts"
+		if (key == "max_rndv_hdr_size") tm = 1
+		if (key == "max_sge" && tm) key = "tm_caps.max_sge"
+		if (key == "completion timestamp_mask") key = "completion_timestamp_mask"
+		if (key == "maximum available device memory") key = "max_dm_size"
+		if (key == "raw packet caps") key = "raw_packet_caps"
+		if (key in named) key = named[key]
+		sub(/(kHZ|kbps|Bytes| us)$/, "", value)
+		if (value == "") next
+		if (match(value, / \([0-9]+\)$/)) {
+			fact(key, "=", number(substr(value, RSTART + 2, RLENGTH - 3)))
+			value = substr(value, 1, RSTART - 1)
+			if (key == "active_width") sub(/X$/, "", value)
+			sub(/TRAINNING/, "TRAINING", value)
+			fact(key, "~", word(value))
+		} else if (key == "link_layer") fact(key, "~", word(value))
+		else fact(key, "=", key == "fw_ver" ? value : number(value))
+	}' <<<"$1" | sort
+}
+
+# A device that has everything: under LD_PRELOAD, every attribute is another number,
+# every flag is set, and eight ports go through the states, widths and speeds.
+make_fake() {
+	fake=${BUILD%/san}/fake-device.so
+	[[ ! $fake -nt $BATS_TEST_FILENAME ]] || return 0
+	cc -std=gnu11 -D_GNU_SOURCE -Wall -shared -fPIC -o "$fake.$$" -x c - <<-'END'
+		#include <dlfcn.h>
+		#include <stdint.h>
+		#include <infiniband/verbs.h>
+
+		enum { PORTS = 8, PERIOD = 127 };
+
+		static __typeof__(((struct verbs_context *)0)->query_device_ex) device;
+		static __typeof__(((struct verbs_context *)0)->query_port) port;
+
+		static void fill(void *to, size_t size, int from)
+		{
+			for (size_t i = 0; i < size; i++)
+				((uint8_t *)to)[i] = 1 + (i + from) % PERIOD;
+		}
+
+		static int fake_device(struct ibv_context *context,
+				       const struct ibv_query_device_ex_input *input,
+				       struct ibv_device_attr_ex *attr, size_t size)
+		{
+			int err = device(context, input, attr, size);
+
+			fill(attr, size, 0);
+			strcpy(attr->orig_attr.fw_ver, "1.2.3");
+			attr->orig_attr.atomic_cap = IBV_ATOMIC_GLOB;
+			attr->orig_attr.device_cap_flags = ~0;
+			attr->orig_attr.phys_port_cnt = PORTS;
+			attr->phys_port_cnt_ex = PORTS;
+			attr->odp_caps.general_caps = ~0ULL;
+			attr->odp_caps.per_transport_caps.rc_odp_caps = 0x15;
+			attr->odp_caps.per_transport_caps.uc_odp_caps = 0x2a;
+			attr->odp_caps.per_transport_caps.ud_odp_caps = ~0;
+			attr->xrc_odp_caps = 0;
+			attr->hca_core_clock = 156250;
+			attr->device_cap_flags_ex = ~0ULL;
+			attr->tso_caps.supported_qpts = 1 << IBV_QPT_RAW_PACKET;
+			attr->rss_caps.supported_qpts = 1 << IBV_QPT_UD | 1 << 30;
+			attr->packet_pacing_caps.supported_qpts = 1 << IBV_QPT_UD;
+			attr->raw_packet_caps = 0xf;
+			attr->tm_caps.flags = IBV_TM_CAP_RC;
+			attr->max_dm_size = 131072;
+			return err;
+		}
+
+		static int fake_port(struct ibv_context *context, uint8_t number,
+				     struct ibv_port_attr *attr, size_t size)
+		{
+			int gids, err = port(context, 1, attr, size);
+
+			gids = number == 1 ? attr->gid_tbl_len : 0;
+			fill(attr, size, number);
+			attr->gid_tbl_len = gids;
+			attr->state = 1 + number % 4;
+			attr->max_mtu = 1 + number % 5;
+			attr->active_mtu = 1 + (number + 2) % 5;
+			attr->max_vl_num = 1 + number % 5;
+			attr->active_width = 1 << number % 5;
+			attr->active_speed = 1 << (number - 1);
+			attr->phys_state = 1 + number % 7;
+			attr->link_layer = 1 + number % 2;
+			/* What is newer than attributes.c: active_speed_ex. */
+			if (size > 52)
+				memset((char *)attr + 52, 0, size - 52);
+			return err;
+		}
+
+		struct ibv_context *ibv_open_device(struct ibv_device *which)
+		{
+			struct ibv_context *(*open_device)(struct ibv_device *) =
+				dlvsym(RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1");
+			struct ibv_context *context = open_device(which);
+			struct verbs_context *verbs = verbs_get_ctx(context);
+
+			device = verbs->query_device_ex;
+			port = verbs->query_port;
+			verbs->query_device_ex = fake_device;
+			verbs->query_port = fake_port;
+			return context;
+		}
+	END
+	mv "$fake.$$" "$fake"
+}
+
+# --- devices ---
+
+@test "steps 1 to 4: it prints the sample in its header comment, releases included" {
+	run -0 limited "$devices"
+	assert_output "$(sed -n '/^ \*\t\$ devices/,/^ \*$/s/^ \*\t//p' \
+		"$project/01-devices/devices.c" | tail -n +2)"
+}
+
+@test "step 1: no device is status 77, and so is a kernel without RDMA" {
+	local modprobe
+	change rdma link delete rxe_0
+	run -77 --separate-stderr limited "$devices"
+	assert_output "released: ibv_free_device_list"
+	assert_equal "$stderr" "devices: no RDMA device
+  hint: make run-01 brings one; make doctor says more"
+	run -77 --separate-stderr limited "$attributes"
+	assert_output ""
+	assert_equal "${stderr_lines[0]}" "attributes: no RDMA device"
+
+	modprobe --remove rdma_rxe rdma_ucm ib_uverbs ib_cm iw_cm
+	# To ask for devices would load ib_core again.
+	modprobe=$(</proc/sys/kernel/modprobe)
+	echo /bin/false >/proc/sys/kernel/modprobe
+	run --separate-stderr limited "$devices"
+	echo "$modprobe" >/proc/sys/kernel/modprobe
+	assert_equal "$status" 77
+	assert_output ""
+	assert_equal "${stderr_lines[0]}" \
+		"devices: no RDMA device: ENOSYS (Function not implemented)"
+}
+
+@test "step 2: GUID, port, MTU and GID table are those of the kernel" {
+	change ip address add 10.9.0.7/24 dev eth0
+	ip address add 2001:db8::7/64 dev eth0 nodad
+	eventually gid_is rxe_0 3 2001:db8::7
+	ip address delete 10.9.0.7/24 dev eth0
+	eventually gid_is rxe_0 2 ::
+
+	ip link set eth0 mtu 2200
+	run limited "$devices"
+	ip link set eth0 mtu 1500
+	assert_success
+	assert_line --index 0 "device name: rxe_0"
+	assert_line "  node GUID: $(</sys/class/infiniband/rxe_0/node_guid)"
+	assert_line "    link layer: $(</sys/class/infiniband/rxe_0/ports/1/link_layer)"
+	assert_line "    MTU: 2048 bytes active, 4096 at most"
+	refute_line --partial "port 2"
+	assert_line "    GID table: 1024 entries; in use are"
+	assert_equal "$(printed_gids rxe_0)" "$(sysfs_gids rxe_0)"
+}
+
+@test "step 2: two devices are shown in full, -d shows one" {
+	change add_rxe_1
+	run -0 limited "$devices"
+	assert_equal "$(grep '^device name: ' <<<"$output")" \
+		$'device name: rxe_0\ndevice name: rxe_1'
+	assert_equal "$(printed_gids rxe_0)" "$(sysfs_gids rxe_0)"
+	assert_equal "$(printed_gids rxe_1)" "$(sysfs_gids rxe_1)"
+	assert_line "  node GUID: $(</sys/class/infiniband/rxe_1/node_guid)"
+	assert_equal "$(grep -c '^released: ibv_close_device$' <<<"$output")" 2
+	assert_choice rxe_0 1
+
+	run -0 limited "$devices" -d rxe_1
+	assert_line --index 0 "device name: rxe_1"
+	refute_output --partial rxe_0
+	assert_line "* later chapters choose rxe_1, port 1, GID index 1"
+
+	run -0 limited "$attributes" --ib-dev=rxe_1
+	refute_output --partial "device name: rxe_0"
+}
+
+@test "step 2: a device is known by its new name only" {
+	local program
+	change rdma dev set rxe_0 name fast
+	run -0 limited "$devices" -d fast
+	assert_line --index 0 "device name: fast"
+	assert_choice fast 1
+	for program in "$devices" "$attributes"; do
+		run -1 --separate-stderr limited "$program" -d rxe_0
+		refute_output --partial "device name:"
+		assert_equal "$stderr" "${program##*/}: no device called rxe_0
+  hint: there is fast"
+	done
+}
+
+@test "step 2: a device that cannot be opened is an error, the others are shown" {
+	change add_rxe_1
+	chmod 600 /dev/infiniband/uverbs0
+	run -1 --separate-stderr limited setpriv --reuid 65534 --clear-groups "$devices"
+	chmod 666 /dev/infiniband/uverbs0
+	assert_line "* later chapters choose rxe_1, port 1, GID index 1"
+	# Debian 12's library makes it ENOENT: it looks for the device elsewhere, too.
+	assert_regex "$stderr" "^devices: ibv_open_device: (EACCES|ENOENT) .*
+  hint: may you read and write /dev/infiniband/uverbs0\?$"
+}
+
+@test "step 3: a port that is down is shown, but not chosen" {
+	change ip link set eth0 down
+	run -0 limited "$devices"
+	assert_line "  port 1: down"
+	assert_line "no port is ACTIVE, which later chapters need"
+	refute_line --partial "*"
+
+	add_rxe_1
+	run -0 limited "$devices"
+	assert_line "device name: rxe_0"
+	assert_choice rxe_1 1
+}
+
+@test "step 3: IPv4 wins, wherever in the table" {
+	change ip address add 2001:db8::7/64 dev eth0 nodad
+	eventually gid_is rxe_0 2 2001:db8::7
+	ip address delete 10.9.0.1/24 dev eth0
+	eventually gid_is rxe_0 1 ::
+	ip address add fd00::1/64 dev eth0 nodad
+	ip address add 10.9.0.9/24 dev eth0
+	ip address add 10.9.0.8/24 dev eth0
+	eventually gid_is rxe_0 4 ::ffff:10.9.0.8
+
+	run -0 limited "$devices"
+	assert_line "  this GID: RoCE v2 and IPv4, which two hosts most likely share"
+	assert_choice rxe_0 3
+}
+
+@test "step 3: without IPv4 it is IPv6, but not the link-local one" {
+	change ip address delete 10.9.0.1/24 dev eth0
+	eventually gid_is rxe_0 1 ::
+	run -0 limited "$devices"
+	assert_line "  this GID: RoCE v2, link-local; no other address there"
+	assert_choice rxe_0 0
+
+	ip address add 2001:db8::7/64 dev eth0 nodad
+	eventually gid_is rxe_0 1 2001:db8::7
+	run -0 limited "$devices"
+	assert_line "  this GID: RoCE v2 and IPv6; no IPv4 there"
+	assert_choice rxe_0 1
+}
+
+@test "usage: --help is no error; a wrong option is one, with a hint" {
+	local program
+	for program in "$devices" "$attributes"; do
+		run -0 --separate-stderr limited "$program" --help
+		assert_line --index 0 "usage: ${program##*/} [OPTIONS]"
+		assert_equal "$stderr" ""
+		run -0 limited "$program" -h
+		assert_line --index 0 "usage: ${program##*/} [OPTIONS]"
+
+		run -2 --separate-stderr limited "$program" -z
+		assert_output ""
+		assert_equal "$stderr" "$program: invalid option -- 'z'
+  hint: --help lists the options"
+		run -2 limited "$program" -d
+		assert_line "$program: option requires an argument -- 'd'"
+		run -2 limited "$program" rxe_0
+		assert_output "${program##*/}: one argument too many: rxe_0
+  hint: -d rxe_0 chooses a device"
+	done
+}
+
+# --- attributes ---
+
+@test "attributes: the sample in its header comment is what it prints" {
+	local words
+	run -0 limited "$attributes"
+	words=$(sed -n 's/^ \*\t\$ attributes | grep //p' "$project/01-devices/attributes.c")
+	# shellcheck disable=SC2086 # words, indeed
+	assert_equal "$(grep $words <<<"$output")" "$(sed -n \
+		'/^ \*\t\$ attributes/,/^ \*$/s/^ \*\t//p' "$project/01-devices/attributes.c" | tail -n +2)"
+}
+
+@test "attributes: all that ibv_devinfo -v shows, field by field, of two devices" {
+	local facts
+	change add_rxe_1
+	run -0 ibv_devinfo -v
+	facts=$(theirs "$output")
+	((2 * 98 < $(wc -l <<<"$facts"))) || fail "devinfo shows less: $facts"
+
+	run -0 limited "$attributes"
+	assert_equal "$(comm -13 <(ours "$output") - <<<"$facts")" ""
+	# Nor anything else, unless ibv_devinfo leaves it out where it is 0.
+	assert_equal "$(comm -23 <(ours "$output") - <<<"$facts" |
+		grep -vE ' =0$| (node_type|phys_port_cnt_ex|flags|link_layer) ')" ""
+}
+
+@test "attributes: the same of a device that has everything ibv_devinfo knows" {
+	local facts
+	make_fake
+	# The library before the one of the sanitizers does no harm.
+	export ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=$fake
+	run -0 limited "$attributes"
+	printed=$output
+	run -0 ibv_devinfo -v
+	unset LD_PRELOAD
+
+	facts=$(theirs "$output")
+	((340 < $(wc -l <<<"$facts"))) || fail "the device has not everything: $facts"
+	assert_equal "$(comm -13 <(ours "$printed") - <<<"$facts")" ""
+}
