@@ -1,0 +1,203 @@
+# Chapter 02: context, PD and MRs, as the kernel sees them while they are alive.
+# As root, where there is one device rxe_0 on eth0, 10.9.0.1, as in a guest.
+
+# shellcheck disable=SC2154 # what helpers and Bats set
+load helpers
+
+program=$BUILD/02-context-pd-mr/context_pd_mr
+nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+
+setup() {
+	undo=(true)
+}
+
+teardown() {
+	"${undo[@]}"
+}
+
+# Starts `$@` with -p, up to its pause: then `output` is what it printed, `pid` it.
+start() {
+	local line
+	coproc side { limited "$@" -p 2>&1; }
+	# At its end, Bash forgets all about a coprocess.
+	exec {from}<&"${side[0]}" {to}>&"${side[1]}"
+	waiting=$side_PID
+	output=
+	while IFS= read -r -t 20 line <&"$from" && [[ $line != "pause: "* ]]; do
+		output+=$line$'\n'
+	done
+	assert_equal "$line" "pause: Enter goes on"
+	pid=$(pgrep -x context_pd_mr)
+	mapfile -t lines <<<"${output%$'\n'}"
+}
+
+# Lets it go on: then `output` is what else it prints.
+finish() {
+	echo >&"$to"
+	output=$(cat <&"$from")
+	exec {from}<&- {to}>&-
+	wait "$waiting"
+}
+
+# The rows of the table: letters and keys, or letters and the reason of a refusal.
+table() { awk '$1 ~ /^[L-][W-][R-][A-]$/ { print $1, $2, $3 }' <<<"$output"; }
+
+released() {
+	local i
+	for ((i = 0; i < $1; i++)); do
+		echo "released: ibv_dereg_mr"
+	done
+	printf 'released: %s\n' ibv_dealloc_pd ibv_close_device ibv_free_device_list
+}
+
+@test "the sample in its header comment is what it prints" {
+	local sample
+	run -0 limited "$program"
+	sample=$(sed -n '/^ \*\t\$ context_pd_mr/,/^ \*$/s/^ \*\t//p' \
+		"$project/02-context-pd-mr/context_pd_mr.c" | tail -n +2)
+	# Addresses and keys differ; a line of dots stands for lines left out.
+	unify() { sed -E 's/0x[0-9a-f]{12}/ADDRESS/; s/0x0000[0-9a-f]{4}/KEY/g'; }
+	[[ $(unify <<<"$output") == $(unify <<<"$sample" |
+		sed -e 's/[][*?\\]/\\&/g' -e 's/^ *\.\.\.$/*/') ]] ||
+		fail "not the sample: $output"
+}
+
+@test "step 1: no device is status 77, with a hint" {
+	rdma link delete rxe_0
+	undo=(rdma link add rxe_0 type rxe netdev eth0)
+	run -77 limited "$program"
+	assert_output "context_pd_mr: no RDMA device
+  hint: make run-02 brings one; make doctor says more
+released: ibv_free_device_list"
+}
+
+@test "step 1: it takes the first device, or the one of -d; an unknown one is an error" {
+	modprobe dummy numdummies=0
+	ip link add dummy0 type dummy
+	undo=(ip link delete dummy0)
+	rdma link add rxe_1 type rxe netdev dummy0
+	run -0 limited "$program"
+	assert_line "device:  rxe_0, the first"
+
+	start "$program" --ib-dev=rxe_1
+	assert_line "device:  rxe_1, given with -d"
+	assert_equal "$(rdma -j resource show mr | jq -r '.[].ifname' | sort -u)" rxe_1
+	finish
+
+	run -1 limited "$program" -d rxe_9
+	assert_output "context_pd_mr: no device called rxe_9
+  hint: there is rxe_0
+  hint: there is rxe_1
+released: ibv_free_device_list"
+}
+
+@test "step 2: the context is an open file; its port need not be ACTIVE" {
+	ip link set eth0 down
+	undo=(ip link set eth0 up)
+	start "$program"
+	local descriptor=${lines[1]##* } file=${lines[1]%,*}
+	assert_equal "$(readlink "/proc/$pid/fd/$descriptor")" "${file#context: }"
+	finish
+}
+
+@test "step 3: the limits are those of the device and of the process" {
+	run -0 ibv_devinfo -v
+	local pds mrs size
+	pds=$(awk '/max_pd:/ { print $2 }' <<<"$output")
+	mrs=$(awk '/max_mr:/ { print $2 }' <<<"$output")
+	size=$(awk '/max_mr_size:/ { print $2 }' <<<"$output")
+
+	ulimit -l 64
+	run -0 limited "$program"
+	assert_line "limits:  $pds PDs, $mrs MRs, $size bytes in an MR"
+	assert_line "         RLIMIT_MEMLOCK: 65536 bytes in all MRs"
+	ulimit -l unlimited
+	run -0 limited "$program"
+	assert_line "         no RLIMIT_MEMLOCK"
+}
+
+@test "steps 4 and 5: the kernel has the PD and the MRs, with these keys" {
+	start "$program"
+	assert_equal "$(rdma -d -j resource show pd | jq ".[] | select(.pid == $pid) | .users")" 10
+	assert_equal "$(rdma -d -j resource show mr | jq -r ".[] | select(.pid == $pid) |
+		.mrlen, .lkey, .rkey" | paste -d ' ' - - -)" "$(table |
+		awk '/0x/ { print 3000, $2, $3 }' | sed -E 's/ 0x0{0,7}/ /g')"
+	# One page each.
+	assert_equal "$(awk '/^VmPin/ { print $2 }' "/proc/$pid/status")" 40
+	finish
+}
+
+@test "step 5: every combination once; W and A only with L; rkeys for peers only" {
+	local letters lkey rkey want=
+	run -0 limited "$program"
+	for letters in {-,L}{-,W}{-,R}{-,A}; do
+		[[ $letters == -*[WA]* ]] && want+="$letters refused" || want+="$letters granted"
+		[[ $letters != L*[WRA]* && $letters != --R- ]] || want+=" rkey"
+		want+=$'\n'
+	done
+	assert_equal "$(table | while read -r letters lkey rkey; do
+		case $lkey,$rkey in
+		refused:,EINVAL) echo "$letters refused" ;;
+		0x*,0x00000000) echo "$letters granted" ;;
+		0x*,"$lkey") echo "$letters granted rkey" ;;
+		*) echo "$letters? $lkey $rkey" ;;
+		esac
+	done | sort)" "$(sort <<<"${want%$'\n'}")"
+	assert_equal "$(table | awk '/0x/ { print $2 }' | sort -u | wc -l)" 10
+}
+
+@test "step 6: refused are unmapped memory, read-only memory and too much of it" {
+	run -0 limited "$program"
+	assert_line --regexp '^  unmapped memory  +refused: EFAULT \(Bad address\)$'
+	assert_line --regexp '^  read-only memory  +refused: EFAULT \(Bad address\)$'
+	assert_line --regexp '^  RLIMIT_MEMLOCK of 1, but for root  +granted$'
+
+	start "${nobody[@]}" "$program"
+	assert_line --regexp '^  RLIMIT_MEMLOCK of 1, .* refused: ENOMEM \(Cannot allocate memory\)$'
+	# What was lowered is as before; what was tried is gone.
+	assert_equal "$(awk '/^Max locked memory/ { print $4 }' "/proc/$pid/limits")" \
+		"$(($(ulimit -l) * 1024))"
+	assert_equal "$(rdma -j resource show mr | jq length)" 10
+	finish
+}
+
+@test "steps 7 and 8: no PD goes before its MRs; then all goes, last first" {
+	local before
+	before=$(rdma -j resource show)
+	start "$program"
+	assert_line "ibv_dealloc_pd with 10 MRs: refused: EBUSY (Device or resource busy)"
+	refute_output --partial released
+	refute [ "$(rdma -j resource show)" = "$before" ]
+	finish
+	assert_output "$(released 10)"
+	assert_equal "$(rdma -j resource show)" "$before"
+}
+
+@test "too small a limit for its memory is an error that names it, and releases" {
+	ulimit -l 64
+	run -0 limited "${nobody[@]}" "$program" --pause </dev/null
+	assert_equal "$(grep ^released <<<"$output")" "$(released 10)"
+
+	ulimit -l 16
+	run -1 --separate-stderr limited "${nobody[@]}" "$program"
+	assert_equal "$(grep ^released <<<"$output")" "$(released "$(table | grep -c 0x)")"
+	assert_regex "$stderr" "context_pd_mr: ibv_reg_mr\(3000 bytes, ....\): ENOMEM .*
+  hint: ulimit -l limits what may be registered$"
+
+	ulimit -l 0
+	run -1 --separate-stderr limited "${nobody[@]}" "$program"
+	assert_equal "$(grep ^released <<<"$output")" "$(released 0)"
+	assert_regex "$stderr" "context_pd_mr: ibv_reg_mr\(3000 bytes, ----\): EPERM .*"
+}
+
+@test "usage: --help is no error; a wrong option is one, with a hint" {
+	run -0 --separate-stderr limited "$program" --help
+	assert_line --index 0 "usage: context_pd_mr [OPTIONS]"
+	assert_equal "$stderr" ""
+	run -2 limited "$program" -z
+	assert_output "$program: invalid option -- 'z'
+  hint: --help lists the options"
+	run -2 limited "$program" -p rxe_0
+	assert_output "context_pd_mr: one argument too many: rxe_0
+  hint: -d rxe_0 chooses a device"
+}
