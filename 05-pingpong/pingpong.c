@@ -56,21 +56,12 @@
 #define EXIT_USAGE 2
 #define EXIT_NO_DEVICE 77	/* for tests: neither passed nor failed */
 
-/* All that tells what a failed completion was: ibv_poll_cq(3). */
-#define WRID_RECEIVE 1
+#define WRID_RECEIVE 1		/* all that tells what a failed one was */
 #define WRID_SEND 2
-
-/* Message bytes count up to a prime, which no packet size is a multiple of. */
-#define PATTERN_PERIOD 251
-
-/* ibv_rc_pingpong -c expects a zero at the start of every page. */
-#define STOCK_PAGE 4096
-
-/* Empty polls in a row before a look at the clock and at the peer's socket. */
-#define SPINS 1000
-
+#define PATTERN_PERIOD 251	/* a prime, and so no multiple of a packet */
+#define STOCK_PAGE 4096		/* ibv_rc_pingpong -c wants a zero on each */
+#define SPINS 1000		/* empty polls before a look at the clock */
 #define NSEC_PER_SEC 1000000000LL
-#define NSEC_PER_MSEC 1000000LL
 
 struct options {
 	const char *server;	/* NULL: be the server */
@@ -94,6 +85,14 @@ static long long now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
+}
+
+/* If @err, an errno value, isn't 0: say what failed. Returns @err. */
+static int failed(int err, const char *what)
+{
+	if (err)
+		print_error(err, "%s", what);
+	return err;
 }
 
 /* Open the first device with an ACTIVE port, among those asked for. */
@@ -162,15 +161,30 @@ static int bind_qp(struct ibv_qp *qp, const struct options *opt)
 		.port_num = opt->ib_port,
 		.qp_access_flags = 0,	/* messages only: nothing remote */
 	};
-	int err = ibv_modify_qp(qp, &attr,
-				IBV_QP_STATE |
-				IBV_QP_PKEY_INDEX |
-				IBV_QP_PORT |
-				IBV_QP_ACCESS_FLAGS);
 
-	if (err)
-		print_error(err, "ibv_modify_qp(RESET -> INIT)");
-	return err;
+	return failed(ibv_modify_qp(qp, &attr,
+				    IBV_QP_STATE |
+				    IBV_QP_PKEY_INDEX |
+				    IBV_QP_PORT |
+				    IBV_QP_ACCESS_FLAGS),
+		      "ibv_modify_qp(RESET -> INIT)");
+}
+
+/* Receive into the second half of the memory region. */
+static int post_receive(struct ibv_qp *qp, const struct ibv_mr *mr)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)mr->addr + mr->length / 2,
+		.length = mr->length / 2,
+		.lkey = mr->lkey,
+	};
+	struct ibv_recv_wr *bad_wr, wr = {
+		.wr_id = WRID_RECEIVE,
+		.sg_list = &sge,
+		.num_sge = 1,
+	};
+
+	return failed(ibv_post_recv(qp, &wr, &bad_wr), "ibv_post_recv");
 }
 
 static void print_address(const char *whose, const struct address *address)
@@ -201,7 +215,7 @@ static int receive_address(int sock, const struct ibv_port_attr *port,
 
 /* INIT -> RTR -> RTS: it knows its peer, and can receive, then send. */
 static int connect_qp(struct ibv_qp *qp, const struct options *opt,
-		      unsigned int psn, int gid_index,
+		      const struct address *local,
 		      const struct address *remote)
 {
 	struct ibv_qp_attr attr = {
@@ -218,7 +232,7 @@ static int connect_qp(struct ibv_qp *qp, const struct options *opt,
 			.is_global = !gid_is_zero(&remote->gid),
 			.grh = {
 				.dgid = remote->gid,
-				.sgid_index = gid_index,
+				.sgid_index = opt->gid_index,
 				.hop_limit = 64,	/* 1 ends at a router */
 			},
 		},
@@ -232,8 +246,7 @@ static int connect_qp(struct ibv_qp *qp, const struct options *opt,
 				IBV_QP_MAX_DEST_RD_ATOMIC |
 				IBV_QP_MIN_RNR_TIMER);
 
-	if (err) {
-		print_error(err, "ibv_modify_qp(INIT -> RTR)");
+	if (failed(err, "ibv_modify_qp(INIT -> RTR)")) {
 		print_hint("can these two GIDs reach each other? "
 			   "-g takes another of ours");
 		return err;
@@ -243,45 +256,53 @@ static int connect_qp(struct ibv_qp *qp, const struct options *opt,
 	attr.timeout = 14;	/* 4.096 us * 2^14 = 67 ms without an ACK, */
 	attr.retry_cnt = 7;	/* 7 times again; Soft-RoCE: for ever */
 	attr.rnr_retry = 7;	/* for ever: the peer will post a receive */
-	attr.sq_psn = psn;
+	attr.sq_psn = local->psn;
 	attr.max_rd_atomic = 1;
-	err = ibv_modify_qp(qp, &attr,
-			    IBV_QP_STATE |
-			    IBV_QP_TIMEOUT |
-			    IBV_QP_RETRY_CNT |
-			    IBV_QP_RNR_RETRY |
-			    IBV_QP_SQ_PSN |
-			    IBV_QP_MAX_QP_RD_ATOMIC);
-	if (err)
-		print_error(err, "ibv_modify_qp(RTR -> RTS)");
-	return err;
+	return failed(ibv_modify_qp(qp, &attr,
+				    IBV_QP_STATE |
+				    IBV_QP_TIMEOUT |
+				    IBV_QP_RETRY_CNT |
+				    IBV_QP_RNR_RETRY |
+				    IBV_QP_SQ_PSN |
+				    IBV_QP_MAX_QP_RD_ATOMIC),
+		      "ibv_modify_qp(RTR -> RTS)");
 }
 
-/*
- * Message number @n of the client or the server: a window on a table of bytes
- * that count up. Neighbouring windows begin, and so go on, differently.
- */
-static const uint8_t *message(const uint8_t *table, bool client, int n)
+/* Send the first half of the memory region. */
+static int post_send(struct ibv_qp *qp, const struct ibv_mr *mr,
+		     unsigned int flags)
 {
-	return table + (n % PATTERN_PERIOD + (client ? 0 : PATTERN_PERIOD / 2));
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)mr->addr,
+		.length = mr->length / 2,
+		.lkey = mr->lkey,
+	};
+	struct ibv_send_wr *bad_wr, wr = {
+		.wr_id = WRID_SEND,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = flags,
+	};
+
+	return failed(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send");
 }
 
 /* Wait for one completion: poll, or with a channel sleep until an event. */
-static int next_completion(struct ibv_cq *cq, struct ibv_comp_channel *channel,
-			   int sock, int timeout, struct ibv_wc *wc)
+static int next_completion(struct ibv_cq *cq, int sock, int timeout,
+			   struct ibv_wc *wc)
 {
+	struct ibv_comp_channel *channel = cq->channel;
 	long long deadline = now_ns() + timeout * NSEC_PER_SEC;
+	struct pollfd fds[] = {
+		{ .fd = channel ? channel->fd : -1, .events = POLLIN },
+		{ .fd = sock, .events = POLLRDHUP },
+	};
 	bool armed = false;
+	void *unused;
+	int n = 0;
 
 	for (;;) {
-		struct pollfd fds[] = {
-			{ .fd = channel ? channel->fd : -1, .events = POLLIN },
-			{ .fd = sock, .events = POLLRDHUP },
-		};
-		long long left;
-		void *unused;
-		int err, n = 0;
-
 		for (int i = 0; i < (channel ? 1 : SPINS) && n == 0; i++)
 			n = ibv_poll_cq(cq, 1, wc);
 		if (n > 0)
@@ -293,34 +314,26 @@ static int next_completion(struct ibv_cq *cq, struct ibv_comp_channel *channel,
 
 		/* What came before the CQ was armed gives no event: poll. */
 		if (channel && !armed) {
-			err = ibv_req_notify_cq(cq, 0);
-			if (err) {
-				print_error(err, "ibv_req_notify_cq");
-				return err;
-			}
 			armed = true;
+			if (failed(ibv_req_notify_cq(cq, 0),
+				   "ibv_req_notify_cq"))
+				return -1;
 			continue;
 		}
 
-		left = deadline - now_ns();
-		if (left < 0) {
-			print_error(ETIMEDOUT, "waiting for a completion");
-			return -1;
-		}
-
-		poll(fds, 2, channel ? left / NSEC_PER_MSEC + 1 : 0);
+		poll(fds, 2, channel ? timeout * 1000 : 0);
 		if (fds[0].revents) {
-			if (ibv_get_cq_event(channel, &cq, &unused)) {
-				print_error(errno, "ibv_get_cq_event");
-				return -1;
-			}
+			if (ibv_get_cq_event(channel, &cq, &unused))
+				return failed(errno, "ibv_get_cq_event");
 			/* At once: ibv_destroy_cq() would wait for it. */
 			ibv_ack_cq_events(cq, 1);
 			armed = false;
 		} else if (fds[1].revents) {
 			print_error(0, "the peer gave up or died");
 			return -1;
-		} else if (!channel) {
+		} else if (now_ns() > deadline) {
+			return failed(ETIMEDOUT, "waiting for a completion");
+		} else {
 			/* With one CPU, what we wait for needs it. */
 			sched_yield();
 		}
@@ -418,6 +431,80 @@ static void report(const struct options *opt, long long ns, long long *trips,
 	       trips[count - 1] / 1e3);
 }
 
+/*
+ * Send and receive all messages. Each is a window on a @table of bytes that
+ * count up, and the next is one byte further: neighbours begin, and so go on,
+ * differently. Only our own kind of peer still has a @sock.
+ */
+static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
+		    unsigned int send_flags, const struct options *opt,
+		    int sock, const uint8_t *table, long long *trips)
+{
+	const bool client = opt->server, own_kind = sock >= 0;
+	const uint8_t *ours = table + (client ? 0 : PATTERN_PERIOD / 2);
+	const uint8_t *theirs = table + (client ? PATTERN_PERIOD / 2 : 0);
+	uint8_t *out = mr->addr, *in = out + opt->size;
+	int posted = 0, sent = 0, received = 0, verified = 0;
+	long long start = now_ns(), posted_at = start;
+	const uint8_t *meant;
+	struct ibv_wc wc;
+
+	while (sent < opt->iters || received < opt->iters) {
+		/*
+		 * 9. Transfer: the client may send when all it sent has been
+		 * answered, the server when it owes an answer; and only when
+		 * the send before has completed, because it uses the buffer.
+		 */
+		if (posted < opt->iters && sent == posted &&
+		    received + client > posted) {
+			memcpy(out, ours + posted % PATTERN_PERIOD, opt->size);
+			for (int i = 0; i < opt->size && !own_kind;
+			     i += STOCK_PAGE)
+				out[i] = 0;
+
+			posted_at = now_ns();
+			if (post_send(qp, mr, send_flags))
+				return -1;
+			posted++;
+		}
+
+		/* 10. Completions: one of a send, or of a receive. */
+		if (next_completion(qp->send_cq, sock, opt->timeout, &wc)) {
+			print_hint("%d sent and %d received of %d; is the peer "
+				   "alive, at that address, with the same -n?",
+				   sent, received, opt->iters);
+			return -1;
+		}
+		if (check_completion(&wc, wc.wr_id == WRID_SEND ? sent :
+				     received, opt->size))
+			return -1;
+		if (wc.wr_id == WRID_SEND) {
+			sent++;
+			continue;
+		}
+
+		if (posted > 0)
+			trips[received - !client] = now_ns() - posted_at;
+
+		/* One buffer for both ways makes ibv_rc_pingpong an echo. */
+		meant = own_kind ? theirs + received % PATTERN_PERIOD : out;
+		if (own_kind || (opt->check && posted > 0)) {
+			if (verify(in, meant, opt->size, received))
+				return -1;
+			verified++;
+		}
+
+		if (post_receive(qp, mr))
+			return -1;
+		received++;
+	}
+
+	report(opt, now_ns() - start, trips, opt->iters - !client);
+	printf("verified: every byte of %d of %d messages\n", verified,
+	       received);
+	return 0;
+}
+
 static void usage(void)
 {
 	puts("usage: pingpong [OPTIONS]         be the server, for one client\n"
@@ -478,26 +565,21 @@ static int parse_options(int argc, char *argv[], struct options *opt)
 
 	while ((c = getopt_long(argc, argv, "p:d:i:s:m:r:n:l:eg:ch", names,
 				NULL)) != -1) {
-		switch (c) {
-		case 'd':
+		if (c == 'd') {
 			opt->device = optarg;
-			break;
-		case 'e':
+		} else if (c == 'e') {
 			opt->events = true;
-			break;
-		case 'c':
+		} else if (c == 'c') {
 			opt->check = true;
-			break;
-		case 'h':
+		} else if (c == 'h') {
 			usage();
 			exit(EXIT_SUCCESS);
-		case '?':
+		} else if (c == '?') {
 			print_hint("--help lists the options");
 			return -1;
-		default:
-			if (parse_int(numbers[c].name, optarg, numbers[c].min,
-				      numbers[c].max, numbers[c].value))
-				return -1;
+		} else if (parse_int(numbers[c].name, optarg, numbers[c].min,
+				     numbers[c].max, numbers[c].value)) {
+			return -1;
 		}
 	}
 
@@ -539,41 +621,24 @@ int main(int argc, char *argv[])
 	struct ibv_device_attr device;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;
-	struct ibv_sge send_sge, recv_sge;
-	struct ibv_send_wr *bad_send, send_wr = {
-		.wr_id = WRID_SEND,
-		.sg_list = &send_sge,
-		.num_sge = 1,
-		.opcode = IBV_WR_SEND,
-		.send_flags = IBV_SEND_SIGNALED,
-	};
-	struct ibv_recv_wr *bad_recv, recv_wr = {
-		.wr_id = WRID_RECEIVE,
-		.sg_list = &recv_sge,
-		.num_sge = 1,
-	};
 	struct ibv_qp_init_attr init = { 0 };
-	struct ibv_wc wc;
 	struct address local = { 0 }, remote = { 0 };
-	const uint8_t *meant;
-	uint8_t *buf = NULL, *table = NULL;
+	unsigned int send_flags = IBV_SEND_SIGNALED;
 	size_t buf_size;
+	uint8_t *buf = NULL, *table = NULL;
 	long long *trips = NULL;
-	long long start, posted_at = 0;
-	int posted = 0, sent = 0, received = 0, verified = 0;
-	int sock = -1, err = 0, status = EXIT_FAILURE;
+	int sock = -1, status = EXIT_FAILURE;
 	char done[] = "done", terms[64];
-	bool client;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (parse_options(argc, argv, &opt))
 		return EXIT_USAGE;
-	client = opt.server != NULL;
 
 	/* 1. Device: what is there? */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		err = list ? 0 : errno;
+		int err = list ? 0 : errno;
+
 		print_error(err, "no RDMA device");
 		print_hint("make run-05 brings one; make doctor says more");
 		if (!err || err == ENOSYS)	/* a kernel without RDMA */
@@ -583,14 +648,9 @@ int main(int argc, char *argv[])
 
 	/* 2. Context: an open device. Where is it, and what can it do? */
 	context = open_device(list, &opt, &port);
-	if (!context)
+	if (!context || failed(ibv_query_device(context, &device),
+			       "ibv_query_device"))
 		goto out;
-
-	err = ibv_query_device(context, &device);
-	if (err) {
-		print_error(err, "ibv_query_device");
-		goto out;
-	}
 
 	printf("device:  %s, %s\n", ibv_get_device_name(context->device),
 	       opt.device ? "given with -d" : "the first with an ACTIVE port");
@@ -602,6 +662,7 @@ int main(int argc, char *argv[])
 	    exceeds("-r", opt.rx_depth, device.max_cqe - 1) ||
 	    gid_find(context, opt.ib_port, &port, opt.gid_index, &gid))
 		goto out;
+	opt.gid_index = gid.gid_index;
 
 	/* 3. Protection domain: what is made in it can work together. */
 	pd = ibv_alloc_pd(context);
@@ -629,11 +690,6 @@ int main(int argc, char *argv[])
 		print_hint("ENOMEM: ulimit -l limits what may be registered");
 		goto out;
 	}
-	send_sge.addr = (uintptr_t)buf;
-	send_sge.length = opt.size;
-	send_sge.lkey = mr->lkey;
-	recv_sge = send_sge;
-	recv_sge.addr += opt.size;
 
 	/* 5. Completion channel: something to sleep on. */
 	if (opt.events) {
@@ -667,17 +723,14 @@ int main(int argc, char *argv[])
 	if (bind_qp(qp, &opt))
 		goto out;
 
+	/* All into one buffer: there is never more than one on its way. */
+	for (int i = 0; i < opt.rx_depth; i++)
+		if (post_receive(qp, mr))
+			goto out;
+
 	/* init.cap is what we got now. Inline, the CPU copies; no DMA. */
 	if (init.cap.max_inline_data >= (uint32_t)opt.size)
-		send_wr.send_flags |= IBV_SEND_INLINE;
-
-	/* All into one buffer: there is never more than one on its way. */
-	for (int i = 0; i < opt.rx_depth && !err; i++)
-		err = ibv_post_recv(qp, &recv_wr, &bad_recv);
-	if (err) {
-		print_error(err, "ibv_post_recv");
-		goto out;
-	}
+		send_flags |= IBV_SEND_INLINE;
 
 	/*
 	 * 8. Exchange: learn where the peer is, and tell it where we are. The
@@ -688,98 +741,40 @@ int main(int argc, char *argv[])
 	local.psn = random_psn();
 	local.gid = gid.gid;
 	print_address("local address:", &local);
-	if (client) {
+	if (opt.server) {
 		sock = exchange_connect(opt.server, opt.tcp_port, opt.timeout);
 		if (sock < 0 ||
 		    exchange_send_address(sock, &local) ||
 		    receive_address(sock, &port, &remote) ||
 		    exchange_send(sock, done, sizeof(done), "\"done\"") ||
-		    connect_qp(qp, &opt, local.psn, gid.gid_index, &remote))
+		    connect_qp(qp, &opt, &local, &remote))
 			goto out;
 	} else {
 		sock = exchange_serve(opt.tcp_port, opt.timeout);
 		if (sock < 0 ||
 		    receive_address(sock, &port, &remote) ||
-		    connect_qp(qp, &opt, local.psn, gid.gid_index, &remote) ||
+		    connect_qp(qp, &opt, &local, &remote) ||
 		    exchange_send_address(sock, &local) ||
 		    exchange_receive(sock, done, sizeof(done), "\"done\""))
 			goto out;
 	}
 
 	/* Our own kind agrees on terms and stays connected. */
-	if (remote.own_kind) {
-		snprintf(terms, sizeof(terms), "-s %d -n %d -m %d", opt.size,
-			 opt.iters, opt.mtu);
-		if (exchange_same(sock, terms, "the options"))
-			goto out;
-	} else {
+	snprintf(terms, sizeof(terms), "-s %d -n %d -m %d", opt.size, opt.iters,
+		 opt.mtu);
+	if (!remote.own_kind) {
 		close(sock);
 		sock = -1;
+	} else if (exchange_same(sock, terms, "the options")) {
+		goto out;
 	}
 
-	start = now_ns();
-	while (sent < opt.iters || received < opt.iters) {
-		/*
-		 * 9. Transfer: the client may send when all it sent has been
-		 * answered, the server when it owes an answer; and only when
-		 * the send before has completed, because it uses the buffer.
-		 */
-		if (posted < opt.iters && sent == posted &&
-		    received + client > posted) {
-			memcpy(buf, message(table, client, posted), opt.size);
-			if (!remote.own_kind)
-				for (int i = 0; i < opt.size; i += STOCK_PAGE)
-					buf[i] = 0;
-
-			posted_at = now_ns();
-			err = ibv_post_send(qp, &send_wr, &bad_send);
-			if (err) {
-				print_error(err, "ibv_post_send");
-				goto out;
-			}
-			posted++;
-		}
-
-		/* 10. Completions: one of a send, or of a receive. */
-		if (next_completion(cq, channel, sock, opt.timeout, &wc)) {
-			print_hint("%d sent and %d received of %d; is the peer "
-				   "alive, at that address, with the same -n?",
-				   sent, received, opt.iters);
-			goto out;
-		}
-		if (check_completion(&wc, wc.wr_id == WRID_SEND ? sent :
-				     received, opt.size))
-			goto out;
-		if (wc.wr_id == WRID_SEND) {
-			sent++;
-			continue;
-		}
-
-		if (posted > 0)
-			trips[received - !client] = now_ns() - posted_at;
-
-		/* One buffer for both ways makes ibv_rc_pingpong an echo. */
-		meant = remote.own_kind ? message(table, !client, received) :
-					  buf;
-		if (remote.own_kind || (opt.check && posted > 0)) {
-			if (verify(buf + opt.size, meant, opt.size, received))
-				goto out;
-			verified++;
-		}
-
-		err = ibv_post_recv(qp, &recv_wr, &bad_recv);
-		if (err) {
-			print_error(err, "ibv_post_recv");
-			goto out;
-		}
-		received++;
-	}
-	report(&opt, now_ns() - start, trips, opt.iters - !client);
-	printf("verified: every byte of %d of %d messages\n", verified,
-	       received);
+	/* 9 and 10. Transfer and completions. */
+	if (transfer(qp, mr, send_flags, &opt, sock, table, trips))
+		goto out;
 
 	/* A queue pair must live until the peer has its last ACK. */
-	if (remote.own_kind && exchange_same(sock, "bye", "the goodbyes"))
+	if (sock >= 0 && exchange_same(sock, "bye", "the goodbyes"))
 		goto out;
 	status = EXIT_SUCCESS;
 

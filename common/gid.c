@@ -25,9 +25,7 @@ static enum rank rank_of(const struct ibv_gid_entry *entry)
 
 bool gid_is_zero(const union ibv_gid *gid)
 {
-	static const union ibv_gid zero;
-
-	return memcmp(gid, &zero, sizeof(zero)) == 0;
+	return !gid->global.subnet_prefix && !gid->global.interface_id;
 }
 
 const char *gid_text(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
@@ -45,50 +43,39 @@ const char *gid_kind(const struct ibv_gid_entry *entry)
 		[IPV4] = "RoCE v2 from IPv4",
 	};
 
-	if (entry->gid_type == IBV_GID_TYPE_IB)
-		return "InfiniBand";
-	return kind[rank_of(entry)];
-}
-
-/* Returns 0 or an errno value: ENODATA if there is no GID at all. */
-static int choose(struct ibv_context *context, int number, int table_size,
-		  struct ibv_gid_entry *best)
-{
-	for (int i = 0; i < table_size && rank_of(best) != IPV4; i++) {
-		struct ibv_gid_entry entry;
-		int err = ibv_query_gid_ex(context, number, i, &entry, 0);
-
-		/* The table has gaps. */
-		if (err == ENODATA)
-			continue;
-		if (err)
-			return err;
-		if (rank_of(&entry) > rank_of(best))
-			*best = entry;
-	}
-
-	return rank_of(best) == EMPTY ? ENODATA : 0;
+	return entry->gid_type == IBV_GID_TYPE_IB ? "InfiniBand" :
+						    kind[rank_of(entry)];
 }
 
 int gid_find(struct ibv_context *context, int number,
 	     const struct ibv_port_attr *port, int index,
 	     struct ibv_gid_entry *gid)
 {
+	int first = index < 0 ? 0 : index;
+	int last = index < 0 ? port->gid_tbl_len - 1 : index;
+	int err = 0;
 	char text[INET6_ADDRSTRLEN];
-	int err;
 
 	*gid = (struct ibv_gid_entry){ 0 };
-	if (index >= 0) {
-		err = ibv_query_gid_ex(context, number, index, gid, 0);
-	} else if (port->link_layer == IBV_LINK_LAYER_ETHERNET) {
-		err = choose(context, number, port->gid_tbl_len, gid);
-	} else {
+	if (index < 0 && port->link_layer != IBV_LINK_LAYER_ETHERNET) {
 		printf("GID:     none; on InfiniBand the LID is enough\n");
 		return 0;
 	}
 
-	if (err) {
-		print_error(err, index < 0 ? "no GID" : "GID index %d", index);
+	for (int i = first; i <= last && rank_of(gid) != IPV4; i++) {
+		struct ibv_gid_entry entry;
+
+		/* ENODATA: the table has gaps. */
+		err = ibv_query_gid_ex(context, number, i, &entry, 0);
+		if (err && err != ENODATA)
+			break;
+		if (!err && rank_of(&entry) > rank_of(gid))
+			*gid = entry;
+	}
+
+	if (gid_is_zero(&gid->gid)) {
+		print_error(err ? err : ENODATA,
+			    index < 0 ? "no GID" : "GID index %d", index);
 		print_hint("the table of port %d has indices 0 to %d, most of "
 			   "them empty; make run-01 shows it", number,
 			   port->gid_tbl_len - 1);
