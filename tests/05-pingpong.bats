@@ -8,8 +8,14 @@ counters=/sys/class/infiniband/rxe_0/ports/1/hw_counters
 # Starts `$@` as the server, in the background, with its output in $server_out.
 start_server() {
 	server_out=$BATS_TEST_TMPDIR/server
-	limited "$@" >"$server_out" 2>&1 &
+	timeout -k 1 30 "$@" >"$server_out" 2>&1 3>&- &
 	server=$!
+}
+
+# The same for a client whose output does not matter.
+start_client() {
+	timeout -k 1 30 "$@" localhost >/dev/null 2>&1 3>&- &
+	client=$!
 }
 
 # Waits for the server; its status must be $1. Its output is then $output.
@@ -176,14 +182,14 @@ released: ibv_free_device_list'
 	local option ticks least=() most
 	for option in -e --rx-depth=500; do
 		start_server "$ours" "$option" -n 1000000
-		limited "$ours" "$option" -n 1000000 localhost >/dev/null 2>&1 &
+		start_client "$ours" "$option" -n 1000000
 		until_running
-		pkill -STOP -nx pingpong
+		pkill -STOP -P "$client"
 		# utime and stime of the other, in clock ticks of 10 ms
-		read -r _ _ _ _ _ _ _ _ _ _ _ _ _ utime stime _ <"/proc/$(pgrep -ox pingpong)/stat"
+		read -r _ _ _ _ _ _ _ _ _ _ _ _ _ utime stime _ <"/proc/$(pgrep -P "$server")/stat"
 		ticks=$((utime + stime))
 		sleep 1
-		read -r _ _ _ _ _ _ _ _ _ _ _ _ _ utime stime _ <"/proc/$(pgrep -ox pingpong)/stat"
+		read -r _ _ _ _ _ _ _ _ _ _ _ _ _ utime stime _ <"/proc/$(pgrep -P "$server")/stat"
 		least+=("$((utime + stime - ticks))")
 		pkill -KILL -x pingpong
 		wait "$server" || :
@@ -340,9 +346,9 @@ released: ibv_free_device_list'
 
 @test "peer: killed with -9 in the middle, the other says so" {
 	start_server "$ours" -n 1000000
-	limited "$ours" -n 1000000 localhost >/dev/null 2>&1 &
+	start_client "$ours" -n 1000000
 	until_running
-	pkill -KILL -nx pingpong
+	pkill -KILL -P "$client"
 	SECONDS=0
 	server_ends_with 1
 	((SECONDS < 5))
