@@ -456,10 +456,13 @@ released: ibv_free_device_list'
 }
 
 @test "memlock: too little for the buffer is explained" {
+	# Where the project stands may be closed to others, as /root is.
+	install -m 755 "$ours" /tmp/pingpong-memlock
 	cd /
-	run -1 limited setpriv --reuid 65534 --clear-groups --bounding-set -all \
-		prlimit --memlock=65536 "$ours" -s 1000000
-	assert_line --partial 'ibv_reg_mr(2000000 bytes): ENOMEM'
+	run -1 limited setpriv --reuid 65534 --regid 65534 --clear-groups \
+		prlimit --memlock=65536 /tmp/pingpong-memlock -s 1000000
+	rm /tmp/pingpong-memlock
+	assert_output --partial 'ibv_reg_mr(2000000 bytes): ENOMEM'
 	assert_line --partial 'hint: '
 }
 
