@@ -34,9 +34,9 @@
  *	  missed: 0
  *	the cost: one comes in 200 ms
  *	  completion: wr_id 1, Work Request Flushed Error (status 5)
- *	  asleep: 208.6 ms, CPU time: 6.2 ms, events: 1, polls: 4
+ *	  asleep: 248.7 ms, CPU time: 12.7 ms, events: 1, polls: 4
  *	  completion: wr_id 1, Work Request Flushed Error (status 5)
- *	  awake:  262.8 ms, CPU time: 262.5 ms, events: 0, polls: 333099
+ *	  awake:  214.8 ms, CPU time: 214.8 ms, events: 0, polls: 1094422
  *	released: ibv_destroy_qp
  *	released: ibv_destroy_cq
  *	released: ibv_destroy_comp_channel

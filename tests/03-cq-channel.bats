@@ -44,7 +44,7 @@ watch() (
 	trap - DEBUG # Bats' own, which makes every command slow
 	set +e
 	exec {idle}<> <(:) 2>/dev/null
-	timeout -k 1 30 "$cq_channel" >"$seen/out" 2>"$seen/err" 3>&- &
+	timeout -k 1 "${LIMIT:-30}" "$cq_channel" >"$seen/out" 2>"$seen/err" 3>&- &
 	job=$!
 	child='' stopped=''
 	while [[ ! $child && -e /proc/$job ]]; do
