@@ -77,8 +77,8 @@ test: | packages ## everything, on a real Soft-RoCE device
 	$(Q)BUILD=$(CURDIR)/$(BUILD)/test tests/run $(TESTS)
 
 .PHONY: lint
-scripts := $(shell grep -lrI '^\#!.*bash' tests .ci)
-c_files := $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c)
+scripts = $(shell grep -lrI '^\#!.*bash' tests .ci)
+c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c)
 lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
 	$(Q)for file in $(c_files); do \
 		gcc -std=c11 $(WARNINGS) -Werror -O2 -fanalyzer $(CPPFLAGS) -c -o /dev/null $$file && \

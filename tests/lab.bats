@@ -457,10 +457,11 @@ hanging_kvm() {
 		ibv_rc_pingpong -g 1 -n 5 -s 3000 -- ibv_rc_pingpong -g 1 -n 5 -s 3000 server
 	run -0 --separate-stderr tshark -r "$scratch/wire.pcap" -Y infiniband -T fields \
 		-e ip.src -e infiniband.bth.opcode
-	# 3000 bytes are a First, a Middle and a Last packet of at most 1024.
+	# 3000 bytes are a First, a Middle and a Last packet of at most 1024; one may
+	# have been sent again.
 	for side in 10.9.0.1 10.9.0.2; do
 		for opcode in 0 1 2; do
-			[[ $(grep -c "^$side"$'\t'"$opcode\$" <<<"$output") == 5 ]]
+			[[ $(grep -c "^$side"$'\t'"$opcode\$" <<<"$output") -ge 5 ]]
 		done
 	done
 }

@@ -3,8 +3,9 @@
 load helpers
 
 @test "lint: gcc -fanalyzer, clang, clang-tidy and shellcheck have nothing to say" {
-	unset BUILD MAKEFLAGS
-	run -0 make -C "$project" lint
+	unset BUILD MAKEFLAGS MAKELEVEL
+	cd "$project"
+	run -0 make lint
 	assert_output ''
 }
 
