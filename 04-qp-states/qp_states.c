@@ -455,6 +455,9 @@ static int bring(const struct end *end, enum ibv_qp_state to)
 	time_t start = seconds();
 	int err = 0;
 
+	/* While it drains, newer kernels let it leave SQD for ERR only. */
+	if (end->qp->state == IBV_QPS_SQD)
+		err = modify(end, IBV_QPS_ERR);
 	for (int state = IBV_QPS_RESET; state <= (int)last && !err; state++)
 		err = modify(end, state);
 	if (to == IBV_QPS_ERR && !err)

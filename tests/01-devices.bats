@@ -125,12 +125,18 @@ assert_choice() {
 # max_qp =ffff0", with the port or 0, and = for a number, in hexadecimal, + for a flag
 # and ~ for a word.
 facts_awk='
+# The %x of mawk ends at 2^31.
+function hex(n, digits) {
+	for (digits = ""; n > 0; n = int(n / 16))
+		digits = substr("0123456789abcdef", n % 16 + 1, 1) digits
+	return digits
+}
 function number(text) {
 	if (gsub(/:/, "", text) || text ~ /^0x/) {
 		text = tolower(text)
 		sub(/^(0x)?0*/, "", text)
 	}
-	else if (text ~ /^[0-9]+$/ && length(text) < 10) text = sprintf("%x", text)
+	else if (text ~ /^[0-9]+$/ && length(text) < 16) text = hex(text)
 	return text == "" ? "0" : text
 }
 function word(text) {
