@@ -504,6 +504,8 @@ pairs() {
 }
 
 @test "with IPv6 only, a link-local GID does; -g takes it without asking" {
+	# After a link came up, the kernel first makes sure that nobody else has the address.
+	until [[ $(ip -6 address show dev eth0 scope link -tentative) ]]; do sleep 0.1; done
 	run limited "$qp_states" -g 0
 	assert_success
 	assert_line --regexp '^GID: +index 0, fe80::.* given with -g'

@@ -383,6 +383,8 @@ static void start_on_terminal(int port, const struct job *job,
 
 		setsid();
 		tty = open(name, O_RDWR); /* becomes the controlling terminal */
+		if (tty < 0)
+			_exit(126);
 		dup2(tty, STDIN_FILENO);
 		dup2(tty, STDOUT_FILENO);
 		dup2(tty, STDERR_FILENO);

@@ -159,7 +159,8 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 	}
 	argv[n] = NULL;
 
-	dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+	if (!freopen("/dev/null", "r", stdin))
+		_exit(EXIT_LAB);
 	dup2(console, STDOUT_FILENO);
 	dup2(console, STDERR_FILENO);
 	execvp(argv[0], argv);
@@ -187,17 +188,15 @@ static int start_qemu(struct guest *g, const struct options *o,
 	fcntl(g->console, F_SETFD, FD_CLOEXEC);
 
 	g->pid = fork();
-	if (g->pid < 0) {
-		perror("lab: fork");
-		return -1;
-	}
 	if (g->pid == 0)
 		exec_qemu(o, port[1], monitor[1], console[1], restore, self);
+	if (g->pid < 0)
+		perror("lab: fork");
 
 	close(port[1]);
 	close(monitor[1]);
 	close(console[1]);
-	return 0;
+	return g->pid < 0 ? -1 : 0;
 }
 
 static void end_qemu(struct guest *g)
