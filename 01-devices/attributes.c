@@ -25,7 +25,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -36,9 +35,7 @@
 #include <infiniband/verbs.h>
 
 #include "../common/error.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77	/* for tests: neither passed nor failed */
+#include "../common/options.h"
 
 /* A code or a flag, and what it's called. The last of a list has no text. */
 struct name {
@@ -519,62 +516,24 @@ static int print_device(struct ibv_context *context)
 	return 0;
 }
 
-static void usage(void)
-{
-	puts("usage: attributes [OPTIONS]\n"
-	     "\n"
-	     "  -d, --ib-dev=NAME  only this device (all)\n"
-	     "  -h, --help         this");
-}
-
-static int parse_options(int argc, char *argv[], const char **name)
-{
-	static const struct option options[] = {
-		{ "ib-dev", required_argument, NULL, 'd' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 }
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "d:h", options, NULL)) != -1) {
-		switch (c) {
-		case 'd':
-			*name = optarg;
-			break;
-		case 'h':
-			usage();
-			exit(EXIT_SUCCESS);
-		default:
-			print_hint("--help lists the options");
-			return -1;
-		}
-	}
-
-	if (argv[optind]) {
-		print_error(0, "one argument too many: %s", argv[optind]);
-		print_hint("-d %s chooses a device", argv[optind]);
-		return -1;
-	}
-	return 0;
-}
-
 int main(int argc, char *argv[])
 {
 	struct ibv_device **list = NULL;
 	const char *name = NULL;
-	int err, found = 0, status = EXIT_SUCCESS;
+	const struct option_spec options[] = {
+		{ 'd', "ib-dev", "NAME", "only this device (all)", .text = &name },
+		{ 0 }
+	};
+	int found = 0, status = EXIT_SUCCESS;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (parse_options(argc, argv, &name))
+	if (options_parse(argc, argv, options, NULL, NULL))
 		return EXIT_USAGE;
 
 	/* 1. The list of devices, as in devices.c. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		err = list ? 0 : errno;
-		print_error(err, "no RDMA device");
-		print_hint("make run-01 brings one; make doctor says more");
-		status = !err || err == ENOSYS ? EXIT_NO_DEVICE : EXIT_FAILURE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 

@@ -26,15 +26,15 @@
  *	rxe_0 is still open: an open device needs no list
  *	released: ibv_close_device
  *
- * See ibv_get_device_list(3), ibv_get_device_name(3), ibv_get_device_guid(3),
- * ibv_node_type_str(3), ibv_port_state_str(3), ibv_open_device(3),
- * ibv_query_port(3), ibv_query_gid_ex(3); and the InfiniBand Architecture
- * Specification, volume 1 (IBTA): annexes A16 on RoCE and A17 on RoCE v2.
+ * See ibv_get_device_list(3), ibv_free_device_list(3), ibv_get_device_name(3),
+ * ibv_get_device_guid(3), ibv_open_device(3), ibv_close_device(3),
+ * ibv_node_type_str(3), ibv_query_port(3), ibv_port_state_str(3),
+ * ibv_query_gid_ex(3); and the InfiniBand Architecture Specification, volume 1
+ * (IBTA): annexes A16 on RoCE and A17 on RoCE v2.
  */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <getopt.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -45,9 +45,7 @@
 #include <infiniband/verbs.h>
 
 #include "../common/error.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77	/* for tests: neither passed nor failed */
+#include "../common/options.h"
 
 /* An address names its GID's index in 8 bits: struct ibv_global_route. */
 #define USABLE_GIDS 256
@@ -192,45 +190,6 @@ static int close_device(struct ibv_context *context)
 	return 0;
 }
 
-static void usage(void)
-{
-	puts("usage: devices [OPTIONS]\n"
-	     "\n"
-	     "  -d, --ib-dev=NAME  only this device (all)\n"
-	     "  -h, --help         this");
-}
-
-static int parse_options(int argc, char *argv[], const char **name)
-{
-	static const struct option options[] = {
-		{ "ib-dev", required_argument, NULL, 'd' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 }
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "d:h", options, NULL)) != -1) {
-		switch (c) {
-		case 'd':
-			*name = optarg;
-			break;
-		case 'h':
-			usage();
-			exit(EXIT_SUCCESS);
-		default:
-			print_hint("--help lists the options");
-			return -1;
-		}
-	}
-
-	if (argv[optind]) {
-		print_error(0, "one argument too many: %s", argv[optind]);
-		print_hint("-d %s chooses a device", argv[optind]);
-		return -1;
-	}
-	return 0;
-}
-
 int main(int argc, char *argv[])
 {
 	static const char *const reason[] = {
@@ -244,21 +203,21 @@ int main(int argc, char *argv[])
 	struct ibv_context *kept = NULL;
 	struct ibv_gid_entry chosen = { 0 };
 	const char *name = NULL;
-	int err, found = 0, status = EXIT_SUCCESS;
+	const struct option_spec options[] = {
+		{ 'd', "ib-dev", "NAME", "only this device (all)", .text = &name },
+		{ 0 }
+	};
+	int found = 0, status = EXIT_SUCCESS;
 
 	/* A line at a time, into a pipe as well: in order with the errors. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (parse_options(argc, argv, &name))
+	if (options_parse(argc, argv, options, NULL, NULL))
 		return EXIT_USAGE;
 
 	/* 1. The list: what devices are there? A NULL ends it. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		err = list ? 0 : errno;
-		print_error(err, "no RDMA device");
-		print_hint("make run-01 brings one; make doctor says more");
-		/* ENOSYS: the kernel knows nothing of RDMA. */
-		status = !err || err == ENOSYS ? EXIT_NO_DEVICE : EXIT_FAILURE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 

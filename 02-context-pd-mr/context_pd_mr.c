@@ -37,12 +37,11 @@
  *	released: ibv_close_device
  *	released: ibv_free_device_list
  *
- * See ibv_open_device(3), ibv_query_device(3), ibv_alloc_pd(3), ibv_reg_mr(3),
- * getrlimit(2), mmap(2); and the InfiniBand Architecture Specification,
+ * See ibv_query_device(3), ibv_alloc_pd(3), ibv_dealloc_pd(3), ibv_reg_mr(3),
+ * ibv_dereg_mr(3), getrlimit(2), mmap(2); and the InfiniBand Architecture Specification,
  * volume 1 (IBTA): 10.2.3 on protection domains, 10.6 on memory.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -54,9 +53,7 @@
 #include <infiniband/verbs.h>
 
 #include "../common/error.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77	/* for tests: neither passed nor failed */
+#include "../common/options.h"
 
 /* Bytes: any number will do, though it's whole pages that must stay. */
 #define SIZE 3000
@@ -148,50 +145,6 @@ static int try_memory(struct ibv_pd *pd, void *buf, const char *what)
 	return err;
 }
 
-static void usage(void)
-{
-	puts("usage: context_pd_mr [OPTIONS]\n"
-	     "\n"
-	     "  -d, --ib-dev=NAME  device (the first)\n"
-	     "  -p, --pause        wait for Enter before anything is released\n"
-	     "  -h, --help         this");
-}
-
-static int parse_options(int argc, char *argv[], const char **name, bool *pause)
-{
-	static const struct option options[] = {
-		{ "ib-dev", required_argument, NULL, 'd' },
-		{ "pause", no_argument, NULL, 'p' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 }
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "d:ph", options, NULL)) != -1) {
-		switch (c) {
-		case 'd':
-			*name = optarg;
-			break;
-		case 'p':
-			*pause = true;
-			break;
-		case 'h':
-			usage();
-			exit(EXIT_SUCCESS);
-		default:
-			print_hint("--help lists the options");
-			return -1;
-		}
-	}
-
-	if (argv[optind]) {
-		print_error(0, "one argument too many: %s", argv[optind]);
-		print_hint("-d %s chooses a device", argv[optind]);
-		return -1;
-	}
-	return 0;
-}
-
 /* Time to look: rdma resource show mr. The end of the input goes on, too. */
 static void pause_if(bool wanted)
 {
@@ -217,19 +170,22 @@ int main(int argc, char *argv[])
 	void *buf = NULL, *constant = NULL, *gone;
 	const char *name = NULL;
 	bool pause = false;
+	const struct option_spec options[] = {
+		{ 'd', "ib-dev", "NAME", "device (the first)", .text = &name },
+		{ 'p', "pause", NULL, "wait for Enter before the releases",
+		  .flag = &pause },
+		{ 0 }
+	};
 	int err, alive = 0, status = EXIT_FAILURE;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (parse_options(argc, argv, &name, &pause))
+	if (options_parse(argc, argv, options, NULL, NULL))
 		return EXIT_USAGE;
 
 	/* 1. Device: the first there is, or the one asked for. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		err = list ? 0 : errno;
-		print_error(err, "no RDMA device");
-		print_hint("make run-02 brings one; make doctor says more");
-		status = !err || err == ENOSYS ? EXIT_NO_DEVICE : EXIT_FAILURE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 	device = find_device(list, name);

@@ -44,12 +44,12 @@
  *	released: ibv_close_device
  *	released: ibv_free_device_list
  *
- * See ibv_create_comp_channel(3), ibv_create_cq(3), ibv_req_notify_cq(3),
- * ibv_get_cq_event(3), ibv_ack_cq_events(3), ibv_poll_cq(3),
- * ibv_destroy_cq(3); IBTA volume 1, 11.4.2 completion queue operations.
+ * See ibv_create_comp_channel(3), ibv_destroy_comp_channel(3),
+ * ibv_create_cq(3), ibv_destroy_cq(3), ibv_req_notify_cq(3),
+ * ibv_get_cq_event(3), ibv_ack_cq_events(3), ibv_poll_cq(3); IBTA volume 1,
+ * 11.4.2 completion queue operations.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -63,9 +63,7 @@
 #include <infiniband/verbs.h>
 
 #include "../common/error.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77	/* for tests: neither passed nor failed */
+#include "../common/options.h"
 
 /* Completions to have room for. The device rounds it up, as it likes. */
 #define CQ_SIZE 37
@@ -317,49 +315,14 @@ static int measure(struct ibv_comp_channel *channel, struct ibv_cq *cq,
 	return 0;
 }
 
-static void usage(void)
-{
-	puts("usage: cq_channel [OPTIONS]\n"
-	     "\n"
-	     "  -d, --ib-dev=NAME  device (the first)\n"
-	     "  -h, --help         this");
-}
-
-static int parse_options(int argc, char *argv[], const char **name)
-{
-	static const struct option options[] = {
-		{ "ib-dev", required_argument, NULL, 'd' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 }
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "d:h", options, NULL)) != -1) {
-		switch (c) {
-		case 'd':
-			*name = optarg;
-			break;
-		case 'h':
-			usage();
-			exit(EXIT_SUCCESS);
-		default:
-			print_hint("--help lists the options");
-			return -1;
-		}
-	}
-
-	if (argv[optind]) {
-		print_error(0, "one argument too many: %s", argv[optind]);
-		print_hint("-d %s chooses a device", argv[optind]);
-		return -1;
-	}
-	return 0;
-}
-
 int main(int argc, char *argv[])
 {
 	struct wait round = { .want = BURST };
 	const char *name = NULL;
+	const struct option_spec options[] = {
+		{ 'd', "ib-dev", "NAME", "device (the first)", .text = &name },
+		{ 0 }
+	};
 	struct ibv_device **list = NULL;
 	struct ibv_device *device;
 	struct ibv_context *context = NULL;
@@ -367,20 +330,16 @@ int main(int argc, char *argv[])
 	struct ibv_comp_channel *channel = NULL;
 	struct ibv_cq *cq = NULL;
 	struct ibv_qp *prop = NULL;
-	int err, status = EXIT_FAILURE;
+	int status = EXIT_FAILURE;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (parse_options(argc, argv, &name))
+	if (options_parse(argc, argv, options, NULL, NULL))
 		return EXIT_USAGE;
 
 	/* 1. Device, context and protection domain: chapters 01 and 02. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		err = list ? 0 : errno;
-		print_error(err, "no RDMA device");
-		print_hint("make run-03 brings one; make doctor says more");
-		if (!err || err == ENOSYS)	/* a kernel without RDMA */
-			status = EXIT_NO_DEVICE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 	device = find_device(list, name);

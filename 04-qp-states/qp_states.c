@@ -63,7 +63,6 @@
  * queue pair states.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -75,10 +74,7 @@
 
 #include "../common/error.h"
 #include "../common/gid.h"
-#include "../common/parse.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77	/* for tests: neither passed nor failed */
+#include "../common/options.h"
 
 /* Work requests in each queue, and so at most completions: of two pairs. */
 #define QUEUE_SIZE 2
@@ -579,62 +575,6 @@ static int all_pairs(const struct end *end)
 	return 0;
 }
 
-static void usage(void)
-{
-	puts("usage: qp_states [OPTIONS]\n"
-	     "\n"
-	     "  -d, --ib-dev=NAME   device (the first with an ACTIVE port)\n"
-	     "  -i, --ib-port=PORT  port of the device (the first ACTIVE)\n"
-	     "  -g, --gid-idx=N     index of the GID (the port's best)\n"
-	     "  -p, --pause         wait for Enter after each step\n"
-	     "  -h, --help          this");
-}
-
-static int parse_options(int argc, char *argv[], struct options *opt)
-{
-	static const struct option names[] = {
-		{ "ib-dev", required_argument, NULL, 'd' },
-		{ "ib-port", required_argument, NULL, 'i' },
-		{ "gid-idx", required_argument, NULL, 'g' },
-		{ "pause", no_argument, NULL, 'p' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 }
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "d:i:g:ph", names, NULL)) != -1) {
-		switch (c) {
-		case 'd':
-			opt->device = optarg;
-			break;
-		case 'i':
-			if (parse_int("-i", optarg, 1, 255, &opt->ib_port))
-				return -1;
-			break;
-		case 'g':
-			if (parse_int("-g", optarg, 0, 255, &opt->gid_index))
-				return -1;
-			break;
-		case 'p':
-			opt->pause = true;
-			break;
-		case 'h':
-			usage();
-			exit(EXIT_SUCCESS);
-		default:
-			print_hint("--help lists the options");
-			return -1;
-		}
-	}
-
-	if (argv[optind]) {
-		print_error(0, "one argument too many: %s", argv[optind]);
-		print_hint("--help lists the options; there are no arguments");
-		return -1;
-	}
-	return 0;
-}
-
 /* Time to look: rdma -d resource show qp. The end of the input goes on, too. */
 static void pause_if(bool wanted)
 {
@@ -651,6 +591,19 @@ static void pause_if(bool wanted)
 int main(int argc, char *argv[])
 {
 	struct options opt = { .gid_index = -1 };
+	const struct option_spec options[] = {
+		{ 'd', "ib-dev", "NAME",
+		  "device (the first with an ACTIVE port)",
+		  .text = &opt.device },
+		{ 'i', "ib-port", "PORT",
+		  "port of the device (the first ACTIVE)",
+		  .number = &opt.ib_port, .min = 1, .max = 255 },
+		{ 'g', "gid-idx", "N", "index of the GID (the port's best)",
+		  .number = &opt.gid_index, .min = 0, .max = 255 },
+		{ 'p', "pause", NULL, "wait for Enter after each step",
+		  .flag = &opt.pause },
+		{ 0 }
+	};
 	struct ibv_device **list = NULL;
 	struct ibv_context *context = NULL;
 	struct ibv_pd *pd = NULL;
@@ -665,20 +618,16 @@ int main(int argc, char *argv[])
 	struct end *ends[] = { &a, &b, &c };
 	struct ibv_sge good, bad;
 	char buf[2 * MESSAGE_SIZE] = "";
-	int err, status = EXIT_FAILURE;
+	int status = EXIT_FAILURE;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (parse_options(argc, argv, &opt))
+	if (options_parse(argc, argv, options, NULL, NULL))
 		return EXIT_USAGE;
 
 	/* 1. Device, port and GID: chapter 01. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		err = list ? 0 : errno;
-		print_error(err, "no RDMA device");
-		print_hint("make run-04 brings one; make doctor says more");
-		if (!err || err == ENOSYS)	/* a kernel without RDMA */
-			status = EXIT_NO_DEVICE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 	context = open_device(list, &opt, &port);

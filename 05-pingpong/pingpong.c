@@ -33,7 +33,6 @@
  * states, 11.6.2 completion status.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <poll.h>
 #include <sched.h>
@@ -51,10 +50,7 @@
 #include "../common/error.h"
 #include "../common/exchange.h"
 #include "../common/gid.h"
-#include "../common/parse.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77	/* for tests: neither passed nor failed */
+#include "../common/options.h"
 
 #define WRID_RECEIVE 1		/* all that tells what a failed one was */
 #define WRID_SEND 2
@@ -505,83 +501,46 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 	return 0;
 }
 
-static void usage(void)
-{
-	puts("usage: pingpong [OPTIONS]         be the server, for one client\n"
-	     "       pingpong [OPTIONS] HOST    be the client of HOST\n"
-	     "\n"
-	     "  -p, --port=PORT     TCP port of the server (18515)\n"
-	     "  -d, --ib-dev=NAME   device (the first with an ACTIVE port)\n"
-	     "  -i, --ib-port=PORT  port of the device (the first ACTIVE)\n"
-	     "  -s, --size=BYTES    size of a message (4096)\n"
-	     "  -m, --mtu=BYTES     path MTU (1024)\n"
-	     "  -r, --rx-depth=N    receives kept posted (500)\n"
-	     "  -n, --iters=N       messages each way (1000)\n"
-	     "  -l, --sl=N          service level (0)\n"
-	     "  -e, --events        sleep until a completion, don't poll\n"
-	     "  -g, --gid-idx=N     index of our GID (the port's best)\n"
-	     "  -c, --chk           check an ibv_rc_pingpong's messages too\n"
-	     "      --timeout=SECS  longest wait for anything (10)\n"
-	     "  -h, --help          this\n"
-	     "\n"
-	     "Every byte received is checked if the peer is this program. An\n"
-	     "ibv_rc_pingpong returns what it received; -c checks that.\n"
-	     "Both sides need the same -p, -s, -m and -n.");
-}
-
 static int parse_options(int argc, char *argv[], struct options *opt)
 {
-	static const struct option names[] = {
-		{ "port", required_argument, NULL, 'p' },
-		{ "ib-dev", required_argument, NULL, 'd' },
-		{ "ib-port", required_argument, NULL, 'i' },
-		{ "size", required_argument, NULL, 's' },
-		{ "mtu", required_argument, NULL, 'm' },
-		{ "rx-depth", required_argument, NULL, 'r' },
-		{ "iters", required_argument, NULL, 'n' },
-		{ "sl", required_argument, NULL, 'l' },
-		{ "events", no_argument, NULL, 'e' },
-		{ "gid-idx", required_argument, NULL, 'g' },
-		{ "chk", no_argument, NULL, 'c' },
-		{ "timeout", required_argument, NULL, 't' },
-		{ "help", no_argument, NULL, 'h' },
+	const struct option_spec specs[] = {
+		{ 'p', "port", "PORT", "TCP port of the server (18515)",
+		  .number = &opt->tcp_port, .min = 1, .max = 65535 },
+		{ 'd', "ib-dev", "NAME",
+		  "device (the first with an ACTIVE port)",
+		  .text = &opt->device },
+		{ 'i', "ib-port", "PORT",
+		  "port of the device (the first ACTIVE)",
+		  .number = &opt->ib_port, .min = 1, .max = 255 },
+		{ 's', "size", "BYTES", "size of a message (4096)",
+		  .number = &opt->size, .min = 1, .max = 1 << 30 },
+		{ 'm', "mtu", "BYTES", "path MTU (1024)",
+		  .number = &opt->mtu, .min = 256, .max = 4096 },
+		{ 'r', "rx-depth", "N", "receives kept posted (500)",
+		  .number = &opt->rx_depth, .min = 1, .max = INT_MAX - 1 },
+		{ 'n', "iters", "N", "messages each way (1000)",
+		  .number = &opt->iters, .min = 1, .max = 100000000 },
+		{ 'l', "sl", "N", "service level (0)",
+		  .number = &opt->sl, .min = 0, .max = 15 },
+		{ 'e', "events", NULL, "sleep until a completion, don't poll",
+		  .flag = &opt->events },
+		{ 'g', "gid-idx", "N", "index of our GID (the port's best)",
+		  .number = &opt->gid_index, .min = 0, .max = 255 },
+		{ 'c', "chk", NULL, "check an ibv_rc_pingpong's messages too",
+		  .flag = &opt->check },
+		{ 1, "timeout", "SECS", "longest wait for anything (10)",
+		  .number = &opt->timeout, .min = 1, .max = 3600 },
 		{ 0 }
 	};
-	const struct {
-		const char *name;
-		int min, max, *value;
-	} numbers[] = {
-		['p'] = { "-p", 1, 65535, &opt->tcp_port },
-		['i'] = { "-i", 1, 255, &opt->ib_port },
-		['s'] = { "-s", 1, 1 << 30, &opt->size },
-		['m'] = { "-m", 256, 4096, &opt->mtu },
-		['r'] = { "-r", 1, INT_MAX - 1, &opt->rx_depth },
-		['n'] = { "-n", 1, 100000000, &opt->iters },
-		['l'] = { "-l", 0, 15, &opt->sl },
-		['g'] = { "-g", 0, 255, &opt->gid_index },
-		['t'] = { "--timeout", 1, 3600, &opt->timeout },
-	};
-	int c;
 
-	while ((c = getopt_long(argc, argv, "p:d:i:s:m:r:n:l:eg:ch", names,
-				NULL)) != -1) {
-		if (c == 'd') {
-			opt->device = optarg;
-		} else if (c == 'e') {
-			opt->events = true;
-		} else if (c == 'c') {
-			opt->check = true;
-		} else if (c == 'h') {
-			usage();
-			exit(EXIT_SUCCESS);
-		} else if (c == '?') {
-			print_hint("--help lists the options");
-			return -1;
-		} else if (parse_int(numbers[c].name, optarg, numbers[c].min,
-				     numbers[c].max, numbers[c].value)) {
-			return -1;
-		}
-	}
+	if (options_parse(argc, argv, specs, "SERVER",
+			  "Without SERVER, it is the server, for one client.\n"
+			  "Both sides need the same -p, -s, -m and -n. Every\n"
+			  "byte received is checked if the peer is this program.\n"
+			  "An ibv_rc_pingpong returns what it received; -c\n"
+			  "checks that."))
+		return -1;
+	opt->server = argv[optind];
 
 	/* 256 to 4096, and a power of two. */
 	if (opt->mtu & (opt->mtu - 1)) {
@@ -589,14 +548,6 @@ static int parse_options(int argc, char *argv[], struct options *opt)
 		print_hint("it's 256, 512, 1024, 2048 or 4096");
 		return -1;
 	}
-
-	opt->server = argv[optind];
-	if (opt->server && argv[optind + 1]) {
-		print_error(0, "one argument too many: %s", argv[optind + 1]);
-		print_hint("the only one is the server's name");
-		return -1;
-	}
-
 	return 0;
 }
 
@@ -637,12 +588,7 @@ int main(int argc, char *argv[])
 	/* 1. Device: what is there? */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		int err = list ? 0 : errno;
-
-		print_error(err, "no RDMA device");
-		print_hint("make run-05 brings one; make doctor says more");
-		if (!err || err == ENOSYS)	/* a kernel without RDMA */
-			status = EXIT_NO_DEVICE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 

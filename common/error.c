@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
@@ -33,6 +34,14 @@ void print_hint(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fputc('\n', stderr);
+}
+
+int no_device(int err)
+{
+	print_error(err, "no RDMA device");
+	print_hint("make run-01 brings one; make doctor says more");
+	/* ENOSYS: the kernel knows nothing of RDMA. */
+	return !err || err == ENOSYS ? EXIT_NO_DEVICE : EXIT_FAILURE;
 }
 
 int released(const char *destroy, int result)

@@ -14,6 +14,15 @@ void print_error(int err, const char *format, ...)
 void print_hint(const char *format, ...)
 	__attribute__((format(printf, 1, 2)));
 
+/* Tests count this as neither passed nor failed. */
+#define EXIT_NO_DEVICE 77
+
+/*
+ * Say that ibv_get_device_list() gave no list, and errno was @err, or an empty
+ * one, @err 0. Returns the status to exit with.
+ */
+int no_device(int err);
+
 /* Unless @obj is NULL, destroy it and log that. Gives 0, or 1 if it failed. */
 #define RELEASE(destroy, obj) \
 	((obj) ? released(#destroy, destroy(obj)) : 0)

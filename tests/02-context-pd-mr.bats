@@ -67,7 +67,7 @@ released() {
 	undo=(rdma link add rxe_0 type rxe netdev eth0)
 	run -77 limited "$program"
 	assert_output "context_pd_mr: no RDMA device
-  hint: make run-02 brings one; make doctor says more
+  hint: make run-01 brings one; make doctor says more
 released: ibv_free_device_list"
 }
 
@@ -201,5 +201,5 @@ released: ibv_free_device_list"
   hint: --help lists the options"
 	run -2 limited "$program" -p rxe_0
 	assert_output "context_pd_mr: one argument too many: rxe_0
-  hint: -d rxe_0 chooses a device"
+  hint: --help lists the options"
 }

@@ -482,7 +482,7 @@ pairs() {
 	run --separate-stderr limited "$qp_states"
 	assert_failure 77
 	assert_equal "$stderr" 'qp_states: no RDMA device
-  hint: make run-04 brings one; make doctor says more'
+  hint: make run-01 brings one; make doctor says more'
 }
 
 @test "a port that is down is refused; another device's port is taken, if ACTIVE" {

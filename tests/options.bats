@@ -42,7 +42,7 @@ refused() {
 	refused "invalid option -- 'x'" '--help lists' -x
 	refused "unrecognized option '--sise'" '--help lists' --sise 5
 	refused "option requires an argument -- 's'" '--help lists' -s
-	refused 'pingpong: one argument too many: b' "the server's name" a b
+	refused 'pingpong: one argument too many: b' '--help lists' a b
 }
 
 @test "help: needs no device" {
