@@ -521,7 +521,8 @@ int main(int argc, char *argv[])
 	struct ibv_device **list = NULL;
 	const char *name = NULL;
 	const struct option_spec options[] = {
-		{ 'd', "ib-dev", "NAME", "only this device (all)", .text = &name },
+		{ 'd', "ib-dev", "NAME", "only this device (all)",
+		  .text = &name },
 		{ 0 }
 	};
 	int found = 0, status = EXIT_SUCCESS;

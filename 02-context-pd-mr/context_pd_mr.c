@@ -38,8 +38,8 @@
  *	released: ibv_free_device_list
  *
  * See ibv_query_device(3), ibv_alloc_pd(3), ibv_dealloc_pd(3), ibv_reg_mr(3),
- * ibv_dereg_mr(3), getrlimit(2), mmap(2); and the InfiniBand Architecture Specification,
- * volume 1 (IBTA): 10.2.3 on protection domains, 10.6 on memory.
+ * ibv_dereg_mr(3), getrlimit(2), mmap(2); and the InfiniBand Architecture
+ * Specification, volume 1 (IBTA): 10.2.3 on protection domains, 10.6 on memory.
  */
 #include <errno.h>
 #include <inttypes.h>

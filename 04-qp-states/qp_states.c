@@ -18,21 +18,15 @@
  *	GID:     index 1, ::ffff:10.9.0.1, RoCE v2 from IPv4, the port's best
  *	A:       QPN 0x000011, PSN 0x0a0a0a, room for 2 sends and 2 receives
  *	B:       QPN 0x000012, PSN 0x0b0b0b, room for 2 sends and 2 receives
- *	C:       QPN 0x000013, PSN 0x0c0c0c, room for 2 sends and 2 receives
- *	  A: RESET
- *	  B: RESET
+ *	...
  *	RESET -> INIT
  *	  STATE PKEY_INDEX PORT ACCESS_FLAGS
  *	  A: INIT, port 1, pkey_index 0, access 0x0
- *	  B: INIT, port 1, pkey_index 0, access 0x0
+ *	...
  *	INIT -> RTR
  *	  STATE AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER
  *	  A: RTR, path_mtu 1024, dest_qpn 0x000012, rq_psn 0x0b0b0b
- *	  B: RTR, path_mtu 1024, dest_qpn 0x000011, rq_psn 0x0a0a0a
- *	RTR -> RTS
- *	  STATE SQ_PSN MAX_QP_RD_ATOMIC RETRY_CNT RNR_RETRY TIMEOUT
- *	  A: RTS, sq_psn 0x0a0a0a, rq_psn 0x0b0b0b, timeout 14, retry_cnt 7
- *	  B: RTS, sq_psn 0x0b0b0b, rq_psn 0x0a0a0a, timeout 14, retry_cnt 7
+ *	...
  *	a message:
  *	  B: receive, success (status 0)
  *	  A: send, success (status 0)
@@ -41,17 +35,12 @@
  *	C tries, with something missing or wrong:
  *	  RESET -> INIT without PKEY_INDEX         EINVAL
  *	...
- *	  INIT  -> RTR  is_global 0                EINVAL
  *	  INIT  -> RTR  sgid_index 255             ENODATA
  *	  INIT  -> RTR  path_mtu 4096, not 1024    accepted
  *	all pairs (state alone, or with attrs; !: the specification differs)
  *	  from/to  RESET   INIT    RTR    RTS    SQD    SQE    ERR
  *	  RESET    state  attrs      -      -      -      -     !-
- *	  INIT     state  state  attrs      -      -      -  state
- *	  RTR      state      -      -  attrs      -      -  state
- *	  RTS      state      -      -  state  state      -  state
- *	  SQD      state      -      -  state  state      -  state
- *	  ERR      state      -      -      -      -      -  state
+ *	...
  *	ERR: A uses a wrong lkey, and its next send is flushed
  *	  A: send, local QP operation error (status 2)
  *	  A: send, Work Request Flushed Error (status 5)

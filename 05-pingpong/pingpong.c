@@ -536,9 +536,9 @@ static int parse_options(int argc, char *argv[], struct options *opt)
 	if (options_parse(argc, argv, specs, "SERVER",
 			  "Without SERVER, it is the server, for one client.\n"
 			  "Both sides need the same -p, -s, -m and -n. Every\n"
-			  "byte received is checked if the peer is this program.\n"
-			  "An ibv_rc_pingpong returns what it received; -c\n"
-			  "checks that."))
+			  "byte received is checked if the peer is this\n"
+			  "program. An ibv_rc_pingpong returns what it\n"
+			  "received; -c checks that."))
 		return -1;
 	opt->server = argv[optind];
 
