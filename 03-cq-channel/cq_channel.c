@@ -372,7 +372,7 @@ int main(int argc, char *argv[])
 	cq = ibv_create_cq(context, CQ_SIZE, NULL, channel, 0);
 	if (!cq) {
 		print_error(errno, "ibv_create_cq(%d)", CQ_SIZE);
-		print_hint("make run-02 shows max_cq and max_cqe");
+		print_hint("attributes (chapter 01) shows max_cq and max_cqe");
 		goto out;
 	}
 	printf("CQ:      asked for %d completions, granted %d\n", CQ_SIZE,
