@@ -51,7 +51,7 @@ build: $(programs) ## all programs, into build/
 # run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000 -e"
 define chapter_rules
 .PHONY: run-$(firstword $(subst -, ,$1))
-run-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2)
+run-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2) $(filter $(OUT)/$1/%,$(programs))
 	$$(Q)tests/lab/lab auto -- $(if $(filter $2,$(two_sided)),tests/both) $$< $$(ARGS)
 endef
 $(foreach c,$(chapters),$(if $(wildcard $(call main_source,$c)),\

@@ -243,7 +243,7 @@ static int rts_attributes(const struct end *end, struct ibv_qp_attr *attr)
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = end->psn,
 		.max_rd_atomic = 1,
-		.retry_cnt = 7,
+		.retry_cnt = 6,		/* 7 is "for ever" to Soft-RoCE */
 		.rnr_retry = 7,		/* for ever */
 		.timeout = 14,		/* 4.096 us * 2^14 = 67 ms */
 	};
@@ -399,7 +399,8 @@ static int completions(struct ibv_cq *cq, const struct end *a,
 
 	if (n > 0) {
 		print_error(ETIMEDOUT, "%d completions did not come", n);
-		print_hint("is the port still ACTIVE? make run-01 shows it");
+		print_hint("is the port ACTIVE? are there receives? "
+			   "make run-01 shows ports");
 	}
 	return n;
 }

@@ -427,7 +427,7 @@ pairs() {
 	run --separate-stderr with_shim lose "$qp_states"
 	assert_failure 1
 	assert_regex "$stderr" '^qp_states: 2 completions did not come: ETIMEDOUT .*
-  hint: is the port still ACTIVE'
+  hint: is the port ACTIVE'
 }
 
 @test "a message that is not what was sent is noticed" {

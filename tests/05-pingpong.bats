@@ -257,6 +257,7 @@ released: ibv_free_device_list'
 			until_listening
 			run -0 limited "$ours" -n 100 $mine localhost
 			assert_line --regexp '^100 iters in '
+			assert_line --regexp '^verified: nothing; -c checks'
 			server_ends_with 0
 			assert_line --regexp '^100 iters in '
 		done
