@@ -42,17 +42,27 @@ help: ## this list
 		printf '  make run-%-10s %s\n' "$${source%%-*}" \
 			"$$(sed -n '2s/^[^-]* - //p' "$$source")"; \
 	done
+	@$(foreach s,$(two_sided),printf '  make wire-%-9s the packets of %s between two guests\n' \
+		$(firstword $(subst -, ,$s)) $(basename $(notdir $s));)
 	@awk -F ' ## ' '/^##@/ { print "\n" substr($$0, 5) ":" } \
 		/^[a-z][a-z -]*:.* ## / { sub(/:.*/, "", $$1); \
 			printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: $(programs) ## all programs, into build/
 
-# run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000 -e"
+# run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000 -e".
+# If it is two-sided, wire-05 draws the packets of a few rounds: make wire-05 LOSS=5%
 define chapter_rules
 .PHONY: run-$(firstword $(subst -, ,$1))
 run-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2) $(filter $(OUT)/$1/%,$(programs))
 	$$(Q)tests/lab/lab auto -- $(if $(filter $2,$(two_sided)),tests/both) $$< $$(ARGS)
+
+ifneq ($(filter $2,$(two_sided)),)
+.PHONY: wire-$(firstword $(subst -, ,$1))
+wire-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2) | packages
+	$$(Q)tests/wire $$(if $$(LOSS),--loss $$(LOSS)) $$(if $$(DELAY),--delay $$(DELAY)) \
+		--out $$(BUILD)/$$(@:wire-%=wire/%) $$< -n $$(if $$(LOSS),10,3) $$(ARGS)
+endif
 endef
 $(foreach c,$(chapters),$(if $(wildcard $(call main_source,$c)),\
 	$(eval $(call chapter_rules,$c,$(call main_source,$c)))))
@@ -77,7 +87,7 @@ test: | packages ## everything, on a real Soft-RoCE device
 	$(Q)BUILD=$(CURDIR)/$(BUILD)/test tests/run $(TESTS)
 
 .PHONY: lint
-scripts = $(shell grep -lrI '^\#!.*bash' tests .ci)
+scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
 c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c)
 lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
 	$(Q)for file in $(c_files); do \
@@ -97,7 +107,8 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 # One check for all that is needed, before anything that needs it.
 .PHONY: packages
 packages:
-	$(Q)tests/packages $(if $(filter test,$(MAKECMDGOALS)),test,run)
+	$(Q)tests/packages $(or $(filter test,$(MAKECMDGOALS)),run \
+		$(if $(filter wire-%,$(MAKECMDGOALS)),wire))
 
 $(OUT)/%: $(OUT)/%.o $(common)
 	@$(if $(V),,echo "  LD    $@")
