@@ -79,6 +79,10 @@ softroce-down: ## undo softroce-up
 doctor: ## what is here, what is missing, what mends it
 	$(Q)tests/lab/lab doctor
 
+.PHONY: book
+book: | packages ## the whole workbook as one HTML file, build/book.html
+	$(Q)docs/book/make $(BUILD)/book.html
+
 ##@ Testing
 .PHONY: test
 test: | packages ## everything, on a real Soft-RoCE device
@@ -107,7 +111,7 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 # One check for all that is needed, before anything that needs it.
 .PHONY: packages
 packages:
-	$(Q)tests/packages $(or $(filter test,$(MAKECMDGOALS)),run \
+	$(Q)tests/packages $(or $(filter test book,$(MAKECMDGOALS)),run \
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire))
 
 $(OUT)/%: $(OUT)/%.o $(common)

@@ -469,7 +469,7 @@ hanging_kvm() {
 @test "pair: --loss loses packets, and reliable transport sends them again" {
 	# Of about 200 packets one in twenty: that none is lost happens once in 28,000.
 	# Who ended first cannot repeat a lost last acknowledgement, so one may fail.
-	local pingpong='timeout 6 ibv_rc_pingpong -g 1 -n 50 -s 64'
+	local pingpong='timeout 12 ibv_rc_pingpong -g 1 -n 50 -s 64'
 	run -0 limited "$lab" pair --loss 5% -- sh -c "$pingpong || :
 		tc -s qdisc show dev eth0
 		cd /sys/class/infiniband/rxe_0/ports/1/hw_counters && grep . completer_retry_err" \
