@@ -321,12 +321,12 @@ released: ibv_free_device_list'
 }
 
 @test "peer: ibv_rc_pingpong with another size is reported" {
-	start_server "$ours" -n 5 -s 128 --timeout 3
+	start_server "$ours" -n 5 -s 128 --timeout 8
 	until_listening
 	LIMIT=5 run limited ibv_rc_pingpong -g 1 -n 5 -s 64 localhost
 	server_ends_with 1
 	assert_line 'pingpong: message 0 has 64 bytes, not 128'
-	start_server "$ours" -n 5 -s 64 --timeout 3
+	start_server "$ours" -n 5 -s 64 --timeout 8
 	until_listening
 	LIMIT=5 run limited ibv_rc_pingpong -g 1 -n 5 -s 128 localhost
 	server_ends_with 1
@@ -335,12 +335,12 @@ released: ibv_free_device_list'
 }
 
 @test "peer: ibv_rc_pingpong with fewer iterations ends the wait at the timeout" {
-	start_server "$ours" -n 50 --timeout 2
+	start_server "$ours" -n 50 --timeout 4
 	until_listening
 	SECONDS=0
 	run limited ibv_rc_pingpong -g 1 -n 5 localhost
 	server_ends_with 1
-	((SECONDS < 8))
+	((SECONDS < 15))
 	assert_line 'pingpong: waiting for a completion: ETIMEDOUT (Connection timed out)'
 	assert_line --regexp 'hint: [0-9]+ sent and 5 received of 50'
 }
