@@ -45,7 +45,9 @@ bare_path() {
 		chapter=${chapter##*/}
 		assert_line --regexp "^  make run-${chapter%%-*} +[a-z]"
 	done
-	for target in build test doctor lab-shell softroce-up softroce-down clean; do
+	assert_line --regexp "^  make wire-05 +[a-z]"
+	refute_output --partial "make wire-04"
+	for target in build book test doctor lab-shell softroce-up softroce-down clean; do
 		assert_line --regexp "^  make $target +[a-zS]"
 	done
 }

@@ -8,6 +8,7 @@
 -- file into the book.
 
 local stringify = pandoc.utils.stringify
+local STYLE = 'docs/book/mermaid.json'
 
 local function read(file)
 	local handle = assert(io.open(file))
@@ -82,6 +83,14 @@ local function adopt(text, in_book, sources)
 		return link
 	end
 
+	-- A name like `make run-05` is not to be broken at its hyphen.
+	function names.Code(code)
+		if #code.text <= 28 then
+			code.classes:insert('short')
+		end
+		return code
+	end
+
 	-- Comments are for those who edit the text.
 	function names.RawBlock(raw)
 		return raw.text:match('^<!%-%-') and {} or nil
@@ -95,9 +104,9 @@ local function is_diagram(block)
 	return block.classes:includes('mermaid')
 end
 
--- Where the drawing of a diagram is kept.
+-- Where the drawing of a diagram is kept; another style makes it another.
 local function drawing(mermaid, block)
-	return mermaid .. '/' .. pandoc.utils.sha1(block.text) .. '.svg'
+	return ('%s/%s.svg'):format(mermaid, pandoc.utils.sha1(read(STYLE) .. block.text))
 end
 
 -- Draws those of the diagrams that weren't drawn before, all at once.
@@ -125,7 +134,7 @@ local function draw(mermaid, blocks)
 	handle:close()
 	pandoc.pipe(mermaid .. '/node_modules/.bin/mmdc', {
 		'--quiet', '--puppeteerConfigFile', mermaid .. '/browser.json',
-		'--configFile', 'docs/book/mermaid.json', '--backgroundColor', 'transparent',
+		'--configFile', STYLE, '--backgroundColor', 'transparent',
 		'--input', input, '--output', mermaid .. '/drawn.md'}, '')
 	for i, file in ipairs(new) do
 		assert(os.rename(('%s/drawn-%d.svg'):format(mermaid, i), file))
