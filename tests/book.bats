@@ -40,7 +40,9 @@ setup_file() {
 		};
 		</script>
 	END
-	timeout 60 chromium --headless --no-sandbox --disable-gpu --enable-logging=stderr \
+	local browser
+	browser=$(type -P chromium || type -P chromium-browser)
+	timeout 60 "$browser" --headless --no-sandbox --disable-gpu --enable-logging=stderr \
 		--allow-file-access-from-files --virtual-time-budget=10000 \
 		--dump-dom "file://$dir/look.html" >"$dir/dom" 2>"$dir/log" 3>&-
 	sed -n '/<pre>/,/<\/pre>/p' "$dir/dom" | sed 's/.*<pre>//; s/<\/pre>.*//' >"$dir/seen"

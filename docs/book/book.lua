@@ -96,8 +96,7 @@ local function adopt(text, in_book, sources)
 		return raw.text:match('^<!%-%-') and {} or nil
 	end
 
-	return pandoc.walk_block(pandoc.Div(pandoc.read(read(text), 'gfm').blocks),
-				 names).content
+	return pandoc.Div(pandoc.read(read(text), 'gfm').blocks):walk(names).content
 end
 
 local function is_diagram(block)
@@ -113,7 +112,7 @@ end
 local function draw(mermaid, blocks)
 	local new, text, input = {}, {}, mermaid .. '/new.md'
 
-	pandoc.walk_block(pandoc.Div(blocks), {CodeBlock = function(block)
+	pandoc.Div(blocks):walk({CodeBlock = function(block)
 		if is_diagram(block) and not exists(drawing(mermaid, block)) then
 			table.insert(new, drawing(mermaid, block))
 			table.insert(text, '```mermaid\n' .. block.text .. '\n```\n')
@@ -173,7 +172,7 @@ function Pandoc(doc)
 
 	draw(mermaid, blocks)
 	local drawn = 0
-	blocks = pandoc.walk_block(pandoc.Div(blocks), {CodeBlock = function(block)
+	blocks = pandoc.Div(blocks):walk({CodeBlock = function(block)
 		if is_diagram(block) then
 			drawn = drawn + 1
 			return pandoc.RawBlock('html', '<figure class="diagram">' ..
