@@ -262,7 +262,7 @@ int main(int argc, char *argv[])
 		       "  this GID: %s\n", ibv_get_device_name(kept->device),
 		       chosen.port_num, chosen.gid_index,
 		       reason[rank_of(&chosen)]);
-	else
+	else if (status == EXIT_SUCCESS)
 		puts("no port is ACTIVE, which later chapters need");
 
 out:

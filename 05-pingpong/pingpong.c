@@ -144,7 +144,7 @@ static bool exceeds(const char *option, long long value, long long max)
 		return false;
 
 	print_error(0, "%s %lld is more than this port can do", option, value);
-	print_hint("%lld is the most; make run-01 shows the limits", max);
+	print_hint("%lld is the most; chapter 01's attributes lists all", max);
 	return true;
 }
 

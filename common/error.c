@@ -6,40 +6,46 @@
 
 #include "error.h"
 
+/* A line is one write(2): two programs on one terminal don't mix theirs. */
+#define LINE_SIZE 512
+
 void print_error(int err, const char *format, ...)
 {
+	char text[LINE_SIZE], what[128] = "";
 	va_list args;
 
-	fflush(stdout);
-	fprintf(stderr, "%s: ", program_invocation_short_name);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	if (err) {
 		/* The kernel has a few that the C library doesn't know. */
 		const char *name = strerrorname_np(err);
 
-		fprintf(stderr, ": %s (%s)", name ? name : "errno",
-			strerror(err));
+		snprintf(what, sizeof(what), ": %s (%s)",
+			 name ? name : "errno", strerror(err));
 	}
-	fputc('\n', stderr);
+
+	fflush(stdout);
+	fprintf(stderr, "%s: %s%s\n", program_invocation_short_name, text,
+		what);
 }
 
 void print_hint(const char *format, ...)
 {
+	char text[LINE_SIZE];
 	va_list args;
 
-	fputs("  hint: ", stderr);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	fputc('\n', stderr);
+	fprintf(stderr, "  hint: %s\n", text);
 }
 
 int no_device(int err)
 {
 	print_error(err, "no RDMA device");
-	print_hint("make run-01 brings one; make doctor says more");
+	print_hint("tests/lab/lab run -- %s has one; make doctor says more",
+		   program_invocation_name);
 	/* ENOSYS: the kernel knows nothing of RDMA. */
 	return !err || err == ENOSYS ? EXIT_NO_DEVICE : EXIT_FAILURE;
 }

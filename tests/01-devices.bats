@@ -329,7 +329,7 @@ make_fake() {
 	run -77 --separate-stderr limited "$devices"
 	assert_output "released: ibv_free_device_list"
 	assert_equal "$stderr" "devices: no RDMA device
-  hint: make run-01 brings one; make doctor says more"
+  hint: tests/lab/lab run -- $devices has one; make doctor says more"
 	run -77 --separate-stderr limited "$attributes"
 	assert_output ""
 	assert_equal "${stderr_lines[0]}" "attributes: no RDMA device"

@@ -67,7 +67,7 @@ released() {
 	undo=(rdma link add rxe_0 type rxe netdev eth0)
 	run -77 limited "$program"
 	assert_output "context_pd_mr: no RDMA device
-  hint: make run-01 brings one; make doctor says more
+  hint: tests/lab/lab run -- $program has one; make doctor says more
 released: ibv_free_device_list"
 }
 

@@ -304,7 +304,7 @@ released: ibv_free_device_list\$"
 		run --separate-stderr limited "$program"
 		assert_failure 77
 		assert_equal "$stderr" "${program##*/}: no RDMA device
-  hint: make run-01 brings one; make doctor says more"
+  hint: tests/lab/lab run -- $program has one; make doctor says more"
 	done
 }
 

@@ -481,8 +481,8 @@ pairs() {
 	change 'rdma link delete rxe_0' 'rdma link add rxe_0 type rxe netdev eth0'
 	run --separate-stderr limited "$qp_states"
 	assert_failure 77
-	assert_equal "$stderr" 'qp_states: no RDMA device
-  hint: make run-01 brings one; make doctor says more'
+	assert_equal "$stderr" "qp_states: no RDMA device
+  hint: tests/lab/lab run -- $qp_states has one; make doctor says more"
 }
 
 @test "a port that is down is refused; another device's port is taken, if ACTIVE" {
