@@ -31,8 +31,9 @@ drawn() {
 }
 
 @test "wire: both sides succeed, and all their packets are drawn, as tshark has them" {
-	grep -qx 'server | verified: every byte of 4 of 4 messages' plain
-	grep -qx 'client | verified: every byte of 4 of 4 messages' plain
+	run -0 cat plain
+	assert_line 'server | verified: every byte of 4 of 4 messages'
+	assert_line 'client | verified: every byte of 4 of 4 messages'
 	# Side, kind and PSN. What tshark calls Send is SEND in the specification.
 	run -0 decoded plain -e eth.src -e infiniband.bth.psn -e _ws.col.Info
 	expected=$(sed -E 's/^[0-9a-f:]*1\t/server\t/; s/^[0-9a-f:]*2\t/client\t/
@@ -86,8 +87,9 @@ drawn() {
 
 @test "wire: what is lost is marked, sent again and counted, and the data is whole" {
 	local lost again
-	grep -qx 'server | verified: every byte of 50 of 50 messages' lossy
-	grep -qx 'client | verified: every byte of 50 of 50 messages' lossy
+	run -0 cat lossy
+	assert_line 'server | verified: every byte of 50 of 50 messages'
+	assert_line 'client | verified: every byte of 50 of 50 messages'
 	drawn lossy | grep -q ' lost$'
 	drawn lossy | grep -q ' again'
 
