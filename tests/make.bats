@@ -133,6 +133,16 @@ bare_path() {
 	[[ ! -s $scratch/called ]]
 }
 
+@test "packages: a group has its own, and run is only asked for by name" {
+	bare_path apt-get sudo
+	PATH=$scratch/bin run -0 "$project/tests/packages" wire --list
+	assert_output $'mscgen\ntshark'
+	PATH=$scratch/bin run -0 "$project/tests/packages" book wire --list
+	assert_output $'chromium\nmscgen\nnpm\npandoc\ntshark'
+	PATH=$scratch/bin run -1 "$project/tests/packages" nothing
+	assert_output 'packages: no group of packages is called nothing'
+}
+
 @test "packages: what is missing is installed with one update and one install" {
 	bare_path apt-get sudo
 	# The apt-get here installs nothing, and that is noticed.
