@@ -34,6 +34,7 @@ two_sided := $(shell grep -ls '^ \* Sides:' [0-9][0-9]-*/*.c)
 sources := $(filter-out %/exercise.c %/broken.c,$(wildcard [0-9][0-9]-*/*.c))
 programs := $(sources:%.c=$(OUT)/%)
 common := $(patsubst %.c,$(OUT)/%.o,$(wildcard common/*.c))
+peer := $(OUT)/tests/grading/peer
 
 ##@ Building and looking around
 .PHONY: help build
@@ -67,6 +68,28 @@ endef
 $(foreach c,$(chapters),$(if $(wildcard $(call main_source,$c)),\
 	$(eval $(call chapter_rules,$c,$(call main_source,$c)))))
 
+# check-03 checks the exercises of chapter 03, as often as you like.
+exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
+define exercise_rules
+.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),check hint diff reset)
+check-$(firstword $(subst -, ,$1)): $(peer) | packages
+	$$(Q)tests/grading/student check $1
+$(addsuffix -$(firstword $(subst -, ,$1)),hint diff reset): | packages
+	$$(Q)tests/grading/student $$(firstword $$(subst -, ,$$@)) $1
+endef
+$(foreach c,$(exercises),$(eval $(call exercise_rules,$c)))
+
+.PHONY: progress watch
+progress: | packages ## the exercises: make check-03, hint-03, reset-03, diff-03; how far you are
+	$(Q)tests/grading/student progress
+watch: $(peer) | packages ## check a chapter again whenever its exercise is saved
+	$(Q)tests/grading/student watch
+
+.PHONY: grade
+SUBMISSION ?= .
+grade: $(peer) | packages ## all exercises, with results/: make grade SUBMISSION=folder
+	$(Q)tests/grading/grade $(SUBMISSION)
+
 .PHONY: lab-shell softroce-up softroce-down doctor
 lab-shell: | packages ## a shell in a guest with a Soft-RoCE device
 	$(Q)tests/lab/lab shell
@@ -92,12 +115,12 @@ test: | packages ## everything, on a real Soft-RoCE device
 
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
-c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c)
+c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/solutions/*.c)
 lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
 	$(Q)for file in $(c_files); do \
-		gcc -std=c11 $(WARNINGS) -Werror -O2 -fanalyzer $(CPPFLAGS) -c -o /dev/null $$file && \
-		clang -std=c11 $(WARNINGS) -Werror $(CPPFLAGS) -fsyntax-only $$file && \
-		clang-tidy --quiet $$file -- -std=c11 $(CPPFLAGS) 2>/dev/null || exit 1; \
+		gcc -std=c11 $(WARNINGS) -Werror -O2 -fanalyzer $(CPPFLAGS) -iquote common -c -o /dev/null $$file && \
+		clang -std=c11 $(WARNINGS) -Werror $(CPPFLAGS) -iquote common -fsyntax-only $$file && \
+		clang-tidy --quiet $$file -- -std=c11 $(CPPFLAGS) -iquote common 2>/dev/null || exit 1; \
 	done
 	$(Q)shellcheck $(scripts)
 
@@ -112,7 +135,8 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 .PHONY: packages
 packages:
 	$(Q)tests/packages $(or $(filter test book,$(MAKECMDGOALS)),run \
-		$(if $(filter wire-%,$(MAKECMDGOALS)),wire))
+		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
+		$(if $(filter grade% check-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
 $(OUT)/%: $(OUT)/%.o $(common)
 	@$(if $(V),,echo "  LD    $@")
@@ -132,4 +156,4 @@ $(OUT)/flags: FORCE
 FORCE:
 
 .SECONDARY:
--include $(programs:%=%.d) $(common:.o=.d)
+-include $(programs:%=%.d) $(peer).d $(common:.o=.d)

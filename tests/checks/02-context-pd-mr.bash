@@ -1,0 +1,124 @@
+# Chapter 02: what is registered is what the kernel says is registered.
+
+points 02.1 3 exercise 'the letters become access flags' 'man 3 ibv_reg_mr'
+points 02.2 5 exercise 'registers the whole buffer, once for each' 'man 3 ibv_reg_mr'
+points 02.3 4 exercise 'reports keys, and refusals by name' 'man 3 strerrorname_np'
+points 02.4 4 exercise 'releases all, in order' 'man 3 ibv_dealloc_pd'
+points 02.5 4 broken 'broken.c registers the whole buffer' 'man 3 ibv_reg_mr'
+
+check_exercise() {
+	local length i all=(- L R LR LW LA LRW LWA LWRA W A WR) ask=() granted=() refused=() \
+		object remote key letters bad
+	random length 1000 60000
+	# In a random order, with W or A alone at least once.
+	while ((${#all[@]})); do
+		random i 0 $((${#all[@]} - 1))
+		letters=${all[i]}
+		all=("${all[@]:0:i}" "${all[@]:i+1}")
+		random i 0 2
+		((i)) || [[ $letters == [WL] ]] || continue
+		ask+=("$letters")
+		if [[ $letters == *[WA]* && $letters != *L* ]]; then
+			refused+=("$letters")
+		else
+			granted+=("$letters")
+		fi
+	done
+
+	start exercise "$length" "${ask[@]}"
+	if ! at registered; then
+		fail 02.1
+		return
+	fi
+	kernel mr
+	remote=0
+	for object in "${objects[@]}"; do
+		field rkey "$object"
+		((value == 0)) || ((++remote))
+	done
+	bad=0
+	for letters in "${granted[@]}"; do
+		[[ $letters != *[RWA]* ]] || ((++bad))
+	done
+	if ((${#objects[@]} != ${#granted[@]})); then
+		fail 02.2 "${#objects[@]} regions, not ${#granted[@]}" "rdma resource show mr: ${#objects[@]}"
+	else
+		ok 02.2
+		for object in "${objects[@]}"; do
+			field mrlen "$object"
+			[[ $value == "$length" ]] ||
+				fail 02.2 "a region of another length than $length" "$object"
+		done
+	fi
+	if ((remote == bad && ${#objects[@]})); then
+		ok 02.1
+	else
+		fail 02.1 "$remote regions that a peer may use, not $bad" "those with an rkey other than 0"
+	fi
+
+	# Each line must name keys that the kernel has, and each refusal its reason.
+	bad=''
+	for letters in "${granted[@]}"; do
+		key=''
+		for object in "${objects[@]}"; do
+			field lkey "$object" && printf -v key '%s: lkey 0x%08x' "$letters" "$value"
+			field rkey "$object" && printf -v key '%s rkey 0x%08x' "$key" "$value"
+			! printed "$key" || break
+			key=''
+		done
+		[[ $key ]] || bad=$letters
+	done
+	for letters in "${refused[@]}"; do
+		printed "$letters: refused EINVAL" || bad=$letters
+	done
+	if [[ $bad ]]; then
+		fail 02.3 "no correct line about $bad"
+	elif (($(printf '%s\n' "${lines[@]}" | grep -c ': lkey\|: refused') != ${#ask[@]})); then
+		fail 02.3 "not one line for each of ${ask[*]}"
+	else
+		ok 02.3
+	fi
+
+	go
+	if ! at clean; then
+		fail 02.4
+		return
+	fi
+	kernel mr
+	local left=${#objects[@]}
+	kernel pd
+	if ((left + ${#objects[@]})); then
+		fail 02.4 "at CHECKPOINT clean there is still something" \
+			"$left memory regions, ${#objects[@]} protection domains"
+	else
+		go
+		finish
+		if ((status == 0)); then ok 02.4; else fail 02.4; fi
+	fi
+
+	# What the kernel doesn't let us lock, it refuses: no failure of the program.
+	memlock=4 run exercise 60000 L
+	printed 'L: refused ENOMEM' || fail 02.3 "with a low RLIMIT_MEMLOCK: not \"L: refused ENOMEM\""
+	# A letter that means nothing is no right, and not no rights.
+	run exercise 100 "LX"
+	((status == 2)) || fail 02.1 "exit status $status for the rights LX, not 2"
+}
+
+check_broken() {
+	local length
+	random length 5000 50000
+	start broken "$length"
+	if ! at registered; then
+		fail 02.5
+		return
+	fi
+	kernel mr
+	field mrlen "${objects[0]:-}"
+	if ((${#objects[@]} != 1)) || [[ $value != "$length" ]]; then
+		fail 02.5 "the region has not $length bytes" "${objects[*]:-no region}"
+		return
+	fi
+	go
+	finish
+	if ((status == 0)); then ok 02.5; else fail 02.5; fi
+}

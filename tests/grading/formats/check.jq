@@ -1,0 +1,22 @@
+# What a student sees of one chapter.
+def pad($n): . + (" " * ([$n - length, 0] | max));
+def cut($n): if length > $n then .[:$n - 3] + "..." else . end;
+def seconds: "\(. / 100 | round / 10)s";
+def line($name; $text): if $text == "" then empty else "        \($name | pad(8)) \($text | cut(100))" end;
+def note: if .status == "blocked" then .message else "" end;
+
+(.tests[0].chapter) as $chapter |
+($chapter | .[:2]) as $nn |
+"\($chapter)   \($chapter)/exercise.c   seed \(.seed)   device \(.env.device)",
+(.tests[] |
+	"  \({ pass: "ok", blocked: "--" }[.status] // "FAIL" | pad(5)) \(.id)  \(.name | pad(50)) " +
+	(if .status == "blocked" then "\(.message)   0/\(.max_score)"
+	else "\("\(.score)/\(.max_score)" | pad(5)) \(.duration_ms | seconds)" end),
+	if .status == "pass" or .status == "blocked" then empty else
+		line("ran"; .cmd), line("you"; .message), line("kernel"; .kernel),
+		line("look at"; if .line > 1 then "\(.file):\(.line)   TODO \(.id)" else .file end),
+		line("read"; .hint)
+	end),
+"  \(.score)/\(.max_score)   " +
+	(if .status == "pass" then "all of it: make diff-\($nn) shows another way"
+	else "next: make hint-\($nn)   again, same inputs: make check-\($nn) SEED=\(.seed)" end)
