@@ -85,10 +85,16 @@ progress: | packages ## the exercises: make check-03, hint-03, reset-03, diff-03
 watch: $(peer) | packages ## check a chapter again whenever its exercise is saved
 	$(Q)tests/grading/student watch
 
+# SEED=7f3a19 gives the same names, sizes and numbers again, HOSTS a list of machines.
+export SEED HOSTS
+
 .PHONY: grade
 SUBMISSION ?= .
 grade: $(peer) | packages ## all exercises, with results/: make grade SUBMISSION=folder
-	$(Q)tests/grading/grade $(SUBMISSION)
+	$(Q)tests/grading/grade '$(SUBMISSION)'
+.PHONY: grade-all
+grade-all: $(peer) | packages ## a class: make grade-all SUBMISSIONS=folder [HOSTS=file]
+	$(Q)tests/grading/grade-all '$(SUBMISSIONS)' $(RESULTS)
 
 .PHONY: lab-shell softroce-up softroce-down doctor
 lab-shell: | packages ## a shell in a guest with a Soft-RoCE device
