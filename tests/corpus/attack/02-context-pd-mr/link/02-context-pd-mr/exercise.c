@@ -1,0 +1,1 @@
+../../../../../solutions/02-context-pd-mr.c
