@@ -45,8 +45,8 @@ help: ## this list
 	done
 	@$(foreach s,$(two_sided),printf '  make wire-%-9s the packets of %s between two guests\n' \
 		$(firstword $(subst -, ,$s)) $(basename $(notdir $s));)
-	@awk -F ' ## ' '/^##@/ { print "\n" substr($$0, 5) ":" } \
-		/^[a-z][a-z -]*:.* ## / { sub(/:.*/, "", $$1); \
+	@awk -F ' ?## ' '/^##@/ { print "\n" substr($$0, 5) ":" } \
+		/^[a-z][a-zN -]*:.* ?## / { sub(/:.*/, "", $$1); \
 			printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: $(programs) ## all programs, into build/
@@ -68,34 +68,6 @@ endef
 $(foreach c,$(chapters),$(if $(wildcard $(call main_source,$c)),\
 	$(eval $(call chapter_rules,$c,$(call main_source,$c)))))
 
-# check-03 checks the exercises of chapter 03, as often as you like.
-exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
-define exercise_rules
-.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),check hint diff reset)
-check-$(firstword $(subst -, ,$1)): $(peer) | packages
-	$$(Q)tests/grading/student check $1
-$(addsuffix -$(firstword $(subst -, ,$1)),hint diff reset): | packages
-	$$(Q)tests/grading/student $$(firstword $$(subst -, ,$$@)) $1
-endef
-$(foreach c,$(exercises),$(eval $(call exercise_rules,$c)))
-
-.PHONY: progress watch
-progress: | packages ## the exercises: make check-03, hint-03, reset-03, diff-03; how far you are
-	$(Q)tests/grading/student progress
-watch: $(peer) | packages ## check a chapter again whenever its exercise is saved
-	$(Q)tests/grading/student watch
-
-# SEED=7f3a19 gives the same names, sizes and numbers again, HOSTS a list of machines.
-export SEED HOSTS
-
-.PHONY: grade
-SUBMISSION ?= .
-grade: $(peer) | packages ## all exercises, with results/: make grade SUBMISSION=folder
-	$(Q)tests/grading/grade '$(SUBMISSION)'
-.PHONY: grade-all
-grade-all: $(peer) | packages ## a class: make grade-all SUBMISSIONS=folder [HOSTS=file]
-	$(Q)tests/grading/grade-all '$(SUBMISSIONS)' $(RESULTS)
-
 .PHONY: lab-shell softroce-up softroce-down doctor
 lab-shell: | packages ## a shell in a guest with a Soft-RoCE device
 	$(Q)tests/lab/lab shell
@@ -112,12 +84,51 @@ doctor: ## what is here, what is missing, what mends it
 book: | packages ## the whole workbook as one HTML file, build/book.html
 	$(Q)docs/book/make $(BUILD)/book.html
 
+##@ Exercises: exercise.c and broken.c of chapter NN
+# check-03 checks the exercises of chapter 03, as often as you like.
+exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
+define exercise_rules
+.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),check hint diff reset)
+check-$(firstword $(subst -, ,$1)): $(peer) | packages
+	$$(Q)tests/grading/student check $1
+$(addsuffix -$(firstword $(subst -, ,$1)),hint diff reset): | packages
+	$$(Q)tests/grading/student $$(firstword $$(subst -, ,$$@)) $1
+endef
+$(foreach c,$(exercises),$(eval $(call exercise_rules,$c)))
+
+# A seed gives the same names, sizes and numbers again; HOSTS is a list of machines.
+export SEED HOSTS
+
+check-NN: ## is it right? If not, where to look
+hint-NN: ## a hint; the next one says more, there are three
+diff-NN: ## when it is right: another way to write it
+reset-NN: ## back to the beginning; what you have is kept
+.PHONY: progress watch
+progress: | packages ## how far you are
+	$(Q)tests/grading/student progress
+watch: $(peer) | packages ## check a chapter whenever its exercise is saved
+	$(Q)tests/grading/student watch
+
+##@ Teaching
+.PHONY: grade grade-all handout
+SUBMISSION ?= .
+grade: $(peer) | packages ## all exercises, with results/; of SUBMISSION=folder
+	$(Q)tests/grading/grade '$(SUBMISSION)'
+grade-all: $(peer) | packages ## SUBMISSIONS=folder: a class, a folder a student
+	$(Q)tests/grading/grade-all '$(SUBMISSIONS)' '$(RESULTS)'
+handout: | packages ## DIR=folder: a new tree for a class, without solutions
+	$(Q)tests/grading/handout '$(DIR)'
+
 ##@ Testing
 .PHONY: test
 test: | packages ## everything, on a real Soft-RoCE device
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
 	$(Q)BUILD=$(CURDIR)/$(BUILD)/test tests/run $(TESTS)
+
+.PHONY: test-corpus
+test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for more
+	$(Q)tests/grading/corpus $(PART)
 
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
@@ -140,7 +151,7 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 # One check for all that is needed, before anything that needs it.
 .PHONY: packages
 packages:
-	$(Q)tests/packages $(or $(filter test book,$(MAKECMDGOALS)),run \
+	$(Q)tests/packages $(or $(patsubst test-%,test,$(filter test test-corpus book,$(MAKECMDGOALS))),run \
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
 		$(if $(filter grade% check-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
