@@ -10,15 +10,14 @@ points 04.6 4 broken 'broken.c delivers its message' 'man 3 ibv_modify_qp'
 # qp NAME FIELD VALUE...: has the queue pair that the program calls NAME these in the
 # kernel? Else sets `wrong`.
 qp() {
-	local name=$1 line number object
+	local name=$1 number object
 	wrong=''
-	for line in "${lines[@]}"; do
-		[[ $line != "$name: QPN "* ]] || number=$((${line#*QPN }))
-	done
+	qpn_of "$name"
+	number=$value
 	shift
 	for object in "${objects[@]}"; do
 		field lqpn "$object"
-		[[ $value == "${number:-}" ]] || continue
+		[[ $value == "$number" ]] || continue
 		while (($#)); do
 			field "$1" "$object"
 			[[ $value == "$2" ]] ||
@@ -40,15 +39,17 @@ reach() {
 	kernel qp
 }
 
+# Sets `value` to what the program says is the number of queue pair $1.
 qpn_of() {
 	local line
+	value=''
 	for line in "${lines[@]}"; do
-		[[ $line != "$1: QPN "* ]] || value=$((${line#*QPN }))
+		[[ ! $line =~ ^$1:\ QPN\ (0x[0-9a-f]{1,6})$ ]] || value=$((BASH_REMATCH[1]))
 	done
 }
 
 check_exercise() {
-	local psn=() i victim other a b wrong
+	local psn=() i victim other a b wrong object
 	for i in 0 1 2; do
 		random "psn[$i]" 65536 16777215
 	done
@@ -82,18 +83,31 @@ check_exercise() {
 	else
 		fail 04.3 "at CHECKPOINT rts" "$wrong"
 	fi
+	local -A had=()
+	for i in A B; do
+		qpn_of "$i"
+		for object in "${objects[@]}"; do
+			[[ " $object " == *" lqpn $value "* ]] || continue
+			field sq-psn "$object" && a=$value
+			field rq-psn "$object" && b=$value
+			printf -v "had[$i]" 'sq_psn 0x%06x, rq_psn 0x%06x' "$a" "$b"
+			break
+		done
+	done
 	go
 
 	reach 04.4 error || return
-	printf -v a 'A: state 3, sq_psn 0x%06x, rq_psn 0x%06x' "${psn[0]}" "${psn[1]}"
-	printf -v b 'B: state 3, sq_psn 0x%06x, rq_psn 0x%06x' "${psn[1]}" "${psn[0]}"
-	if printed "$a" && printed "$b"; then ok 04.4; else fail 04.4 "not printed: $a"; fi
 	qp "$victim" state ERR || fail 04.5 "at CHECKPOINT error" "$wrong"
+	# Compared with what the kernel had at CHECKPOINT rts.
+	if printed "A: state 3, ${had[A]}" && printed "B: state 3, ${had[B]}"; then
+		ok 04.4
+	else
+		fail 04.4 "not printed: A: state 3, ${had[A]}"
+	fi
 	go
 
 	reach 04.5 recovered || return
-	[[ $victim == A ]] && i=1 || i=0
-	if qp "$victim" state RTS sq-psn "${psn[2]}" rq-psn "${psn[i]}" && qp "$other" state RTS; then
+	if qp "$victim" state RTS sq-psn "${psn[2]}" && qp "$other" state RTS; then
 		go
 		finish
 		if ((status == 0)); then ok 04.5; else fail 04.5; fi

@@ -17,11 +17,11 @@ check_exercise() {
 	until_peer_listens
 	start exercise "$port" "$size" "$iters" 10.9.0.1
 	if ! until_line exchanged; then
-		kernel mr
-		((!${#objects[@]})) || mr=${objects[0]}
-		field rkey "$mr"
-		((${value:-0})) || fail 05.1 '' "${mr:-no memory region}"
-		fail 05.2
+		if printed 'TODO 05.1 *' || printed '*no memory region*'; then
+			fail 05.1
+		else
+			fail 05.2
+		fi
 		end_peer
 		return
 	fi
@@ -51,7 +51,7 @@ check_exercise() {
 	fi
 	field rkey "$mr"
 	if ((${value:-0} != rkey || rkey == 0)); then
-		fail 05.2 "the peer was told rkey $rkey" "${mr:-no memory region}"
+		fail 05.2 "the peer was told another rkey: $rkey" "${mr:-no memory region}"
 	else
 		ok 05.2
 	fi
@@ -62,6 +62,10 @@ check_exercise() {
 	field rqpn "$qp"
 	if [[ $value != "$line" || $qp != *" state RTS "* ]]; then
 		fail 05.3 "not in RTS, or connected to another QPN than $line" "${qp:-no queue pair}"
+		end_peer
+		return
+	fi
+	if [[ ${verdict[05.2]} != pass ]]; then
 		end_peer
 		return
 	fi
