@@ -45,14 +45,14 @@ solve_all() {
 assert_valid() {
 	local name
 	for name in grade classroom gradescope; do
-		jsonschema -i "$1/$name.json" "$project/tests/grading/schemas/$name.json"
+		/usr/bin/jsonschema -i "$1/$name.json" "$project/tests/grading/schemas/$name.json"
 	done
 	xmllint --noout --schema "$project/tests/grading/schemas/junit.xsd" "$1/junit.xml"
 	if [[ $(jq -r .status "$1/grade.json") == error ]]; then
 		assert_equal "$(tail -n 1 "$1/autolab.txt")" 'not graded'
 	else
 		tail -n 1 "$1/autolab.txt" >"$scratch/autolab.json"
-		jsonschema -i "$scratch/autolab.json" "$project/tests/grading/schemas/autolab.json"
+		/usr/bin/jsonschema -i "$scratch/autolab.json" "$project/tests/grading/schemas/autolab.json"
 		# The points are the same for all who read them.
 		run jq -s 'map(.score // (.tests | map(.score) | add)) | unique | length' \
 			"$1/grade.json" "$1/classroom.json" "$1/gradescope.json"
@@ -353,16 +353,16 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 }
 
 @test "grade-all: on other machines, which are asked by ssh" {
+	# To install a server is not for a test to do.
+	[[ -x /usr/sbin/sshd ]] || skip "no sshd here"
 	local class=$scratch/class port=$((20000 + RANDOM % 10000))
 	mkdir -p "$class/ann" "$scratch/ssh"
 	solve 01-devices "$class/ann"
-	dropbearkey -t ed25519 -f "$scratch/ssh/host" >/dev/null 2>&1
 	ssh-keygen -q -t ed25519 -N '' -f "$scratch/ssh/key"
-	# A home of its own, so that the keys of who runs this are left alone.
-	mkdir -m 700 "$scratch/home" "$scratch/home/.ssh"
-	cp "$scratch/ssh/key.pub" "$scratch/home/.ssh/authorized_keys"
-	HOME=$scratch/home dropbear -r "$scratch/ssh/host" -D "$scratch/home/.ssh" -F -E -s \
-		-p "127.0.0.1:$port" -P "$scratch/ssh/pid" 2>"$scratch/ssh/log" 3>&- &
+	((EUID)) || mkdir -p /run/sshd
+	/usr/sbin/sshd -D -e -f /dev/null -h "$scratch/ssh/key" -p "$port" -o ListenAddress=127.0.0.1 \
+		-o "AuthorizedKeysFile=$scratch/ssh/key.pub" -o StrictModes=no -o PidFile=none \
+		-o LogLevel=VERBOSE 2>"$scratch/ssh/log" 3>&- &
 	server=$!
 	cat >"$scratch/ssh/login" <<-END
 		#!/bin/sh
@@ -378,7 +378,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_line --regexp '^ann +fail +20 +100 '
 	assert_valid "$scratch/out/ann"
 	grep -q 127.0.0.1 "$scratch/out/.joblog"
-	grep -q 'Pubkey auth succeeded' "$scratch/ssh/log"
+	grep -q '^Accepted publickey' "$scratch/ssh/log"
 }
 
 @test "handout: no solution, no history, and a student can begin in it" {
