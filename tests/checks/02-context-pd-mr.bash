@@ -79,6 +79,9 @@ check_exercise() {
 		ok 02.3
 	fi
 
+	# Nothing is released where nothing was.
+	kernel mr
+	((${#objects[@]})) || return
 	go
 	if ! at clean; then
 		fail 02.4

@@ -50,7 +50,11 @@ check_exercise() {
 		fail 05.1 "the region has not $size bytes" "${mr:-no memory region}"
 	fi
 	field rkey "$mr"
-	if ((${value:-0} != rkey || rkey == 0)); then
+	if ((${value:-0} == 0)); then
+		fail 05.1 "no peer may write there" "${mr:-no memory region}"
+		end_peer
+		return
+	elif ((value != rkey)); then
 		fail 05.2 "the peer was told another rkey: $rkey" "${mr:-no memory region}"
 	else
 		ok 05.2
