@@ -209,7 +209,7 @@ static int too_late(const struct wait *wait)
 {
 	print_error(ETIMEDOUT, "%d of %d completions came in %d ms",
 		    wait->completions, wait->want, DEADLINE_MS);
-	print_hint("is the device still there? make run-01 shows it");
+	print_hint("has the CQ overflowed? is the device still there?");
 	return -1;
 }
 

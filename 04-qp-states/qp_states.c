@@ -215,10 +215,10 @@ static int rtr_attributes(const struct end *end, struct ibv_qp_attr *attr)
 			.dlid = end->path->lid,
 			.port_num = end->path->port,
 			.is_global = !gid_is_zero(&end->path->gid.gid),
-			.grh = {
+			.grh = {	/* global route header: the GIDs */
 				.dgid = end->path->gid.gid,
 				.sgid_index = end->path->gid.gid_index,
-				.hop_limit = 64,
+				.hop_limit = 64, /* routers on the way */
 			},
 		},
 		.path_mtu = end->path->mtu,
@@ -400,7 +400,7 @@ static int completions(struct ibv_cq *cq, const struct end *a,
 	if (n > 0) {
 		print_error(ETIMEDOUT, "%d completions did not come", n);
 		print_hint("is the port ACTIVE? are there receives? "
-			   "make run-01 shows ports");
+			   "do the PSNs agree?");
 	}
 	return n;
 }

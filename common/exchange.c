@@ -123,7 +123,8 @@ int exchange_serve(int tcp_port, int timeout)
 		if (sock < 0) {
 			print_error(errno == EAGAIN ? ETIMEDOUT : errno,
 				    "no client on TCP port %d", tcp_port);
-			print_hint("start one with this machine's name");
+			print_hint("start one with this machine's name; "
+				   "--timeout waits longer");
 		}
 	}
 
