@@ -8,11 +8,12 @@ setup_file() {
 	export dir=$BATS_FILE_TMPDIR
 	unset MAKEFLAGS MAKELEVEL MFLAGS BUILD
 	cd "$BATS_TEST_DIRNAME/.."
-	timeout 60 make wire-05 ARGS="-s 3000 -n 4" >"$dir/plain" 2>&1 3>&- || :
+	timeout 100 make wire-05 ARGS="-s 3000 -n 4 --timeout 40" >"$dir/plain" 2>&1 3>&- || :
 	cp build/wire/05.pcap "$dir/plain.pcap"
 	cp build/wire/05.svg "$dir/plain.svg"
+	# On a busy machine one guest may be up long before the other: more patience.
 	# Of about 450 packets one in twenty: that none is lost happens once in 10^10.
-	timeout 100 make wire-05 LOSS=5% ARGS="-s 3000 -n 50" >"$dir/lossy" 2>&1 3>&- || :
+	timeout 100 make wire-05 LOSS=5% ARGS="-s 3000 -n 50 --timeout 40" >"$dir/lossy" 2>&1 3>&- || :
 	cp build/wire/05.pcap "$dir/lossy.pcap"
 }
 
