@@ -39,7 +39,7 @@ until_got() {
 			[[ $line != 'got '* ]] || ((n += 1))
 		done
 		((n < $1)) || return 0
-		running || return 1
+		running && ! at_another || return 1
 		nap
 	done
 	return 1
@@ -52,7 +52,7 @@ asleep() {
 	until late; do
 		read -r where <"/proc/$pid/wchan" 2>/dev/null
 		[[ $where != *ib_uverbs_event_read* && $where != *poll* ]] || return 0
-		running || return 1
+		running && ! at_another || return 1
 		nap
 	done
 	return 1
@@ -158,7 +158,7 @@ check_exercise() {
 	else
 		fail 03.4 "not all messages, or not each once and in order"
 	fi
-	if at clean; then
+	if ! printed 'TODO 03.5 *' && at clean; then
 		finish
 		((status)) || ok 03.5
 	fi
