@@ -294,8 +294,10 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 }
 
 @test "grade: with the disk full, the results of last time stay" {
+	local unshare=(unshare --mount)
+	((EUID == 0)) || unshare+=(--map-root-user)
 	mkdir -p "$scratch/disk" "$scratch/in"
-	run -2 limited unshare -rm bash -c '
+	run -2 limited "${unshare[@]}" bash -c '
 		mount -t tmpfs -o size=16k disk "$1/disk"
 		mkdir "$1/disk/results"
 		echo old >"$1/disk/results/grade.json"
@@ -386,7 +388,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	run -0 make handout DIR="$scratch/handout"
 	cd "$scratch/handout"
 	[[ ! -e tests/solutions && ! -e tests/corpus && ! -e .git ]]
-	run grep -rlE 'ifdef STARTER' .
+	run grep -rlE --include='*.[ch]' 'ifdef STARTER' .
 	assert_output ''
 	run limited make check-02 SEED=1
 	assert_line '        you      TODO 02.1 not written yet'
