@@ -218,7 +218,10 @@ released: ibv_free_device_list'
 @test "client: it may be a little early" {
 	limited "$ours" -n 2 localhost >"$BATS_TEST_TMPDIR/client" 2>&1 &
 	local client=$!
-	sleep 1.6
+	SECONDS=0
+	until grep -q 'yet, trying on' "$BATS_TEST_TMPDIR/client" || ((SECONDS > 9)); do
+		sleep 0.1
+	done
 	start_server "$ours" -n 2
 	server_ends_with 0
 	wait "$client"
