@@ -224,7 +224,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	misbehave 02-context-pd-mr 'for (;;) puts("on and on");'
 	misbehave 03-cq-channel 'for (;;) memset(malloc(1 << 20), 1, 1 << 20);'
 	misbehave 04-qp-states 'for (;;) fork();'
-	misbehave 05-pingpong 'puts("\377\376 <&\"\1 ]]>"); *(volatile int *)8 = 1;'
+	misbehave 05-pingpong 'puts("\377\376 <&\"\1 ]]>"); fflush(stdout); *(volatile int *)8 = 1;'
 	run -0 limited "$grade" --results "$scratch/results" "$scratch/in"
 	assert_line --regexp '^total +0/100 '
 	assert_valid "$scratch/results"
