@@ -319,8 +319,7 @@ make_fake() {
 
 @test "steps 1 to 4: it prints the sample in its header comment, releases included" {
 	run -0 limited "$devices"
-	assert_output "$(sed -n '/^ \*\t\$ devices/,/^ \*$/s/^ \*\t//p' \
-		"$project/01-devices/devices.c" | tail -n +2)"
+	assert_output "$(sample_of "$project/01-devices/devices.c")"
 }
 
 @test "step 1: no device is status 77, and so is a kernel without RDMA" {
@@ -481,8 +480,7 @@ make_fake() {
 	run -0 limited "$attributes"
 	words=$(sed -n 's/^ \*\t\$ attributes | grep //p' "$project/01-devices/attributes.c")
 	# shellcheck disable=SC2086 # words, indeed
-	assert_equal "$(grep $words <<<"$output")" "$(sed -n \
-		'/^ \*\t\$ attributes/,/^ \*$/s/^ \*\t//p' "$project/01-devices/attributes.c" | tail -n +2)"
+	assert_equal "$(grep $words <<<"$output")" "$(sample_of "$project/01-devices/attributes.c")"
 }
 
 @test "attributes: all that ibv_devinfo -v shows, field by field, of two devices" {

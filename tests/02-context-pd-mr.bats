@@ -53,8 +53,7 @@ released() {
 @test "the sample in its header comment is what it prints" {
 	local sample
 	run -0 limited "$program"
-	sample=$(sed -n '/^ \*\t\$ context_pd_mr/,/^ \*$/s/^ \*\t//p' \
-		"$project/02-context-pd-mr/context_pd_mr.c" | tail -n +2)
+	sample=$(sample_of "$project/02-context-pd-mr/context_pd_mr.c")
 	# Addresses and keys differ; a line of dots stands for lines left out.
 	unify() { sed -E 's/0x[0-9a-f]{12}/ADDRESS/; s/0x0000[0-9a-f]{4}/KEY/g'; }
 	[[ $(unify <<<"$output") == $(unify <<<"$sample" |

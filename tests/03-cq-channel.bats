@@ -115,7 +115,7 @@ build_shim() {
 # Is each line of the sample in the header of $1 printed, in this order? Numbers may differ.
 assert_sample() {
 	local sample
-	sample=$(sed -n '/^ \*\t\$ /,/^ \*$/{/^ \*\t\$ /d; s/^ \*\t//p}' "$1")
+	sample=$(sample_of "$1")
 	[[ $sample ]] || fail "there is no sample in $1"
 	diff <(sed 's/[0-9][0-9.]*/N/g' <<<"$sample") \
 		<(sed 's/[0-9][0-9.]*/N/g' <<<"$output")

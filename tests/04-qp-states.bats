@@ -164,7 +164,7 @@ build_shim() {
 # differ, and "..." stands for any lines.
 assert_sample() {
 	local sample
-	sample=$(sed -n '/^ \*\t\$ /,/^ \*$/{/^ \*\t\$ /d; s/^ \*\t//p}' "$1")
+	sample=$(sample_of "$1")
 	[[ $sample ]] || fail "there is no sample in $1"
 	awk '
 		{ gsub(/[0-9a-f.:]*[0-9][0-9a-f.:]*/, "N") }
