@@ -9,9 +9,11 @@
  *
  * Usage: lab-host [OPTIONS] QEMU_ARGC QEMU_ARG... COMMAND [ARG...]
  *        lab-host -W PROGRAM [ARG...]
+ *        lab-host -f
  *
  *   -W            run PROGRAM with a wire between two guests: two connected
  *                 sockets, whose descriptors stand in LAB_WIRE
+ *   -f            print the frequency of this machine's TSC in kHz
  *
  *   -p KEY=VALUE  a parameter of the guest, see guest.c:take_parameter()
  *   -t            a terminal for the command; ours goes raw meanwhile
@@ -559,6 +561,40 @@ static int with_wire(char *argv[])
 	return EXIT_LAB;
 }
 
+/*
+ * What the time-stamp counter says and when, in seconds. Being preempted in
+ * between would spoil it: the best of some tries counts.
+ */
+static uint64_t read_tsc(double *when)
+{
+	double best = 1, before, after;
+	uint64_t tsc, best_tsc = 0;
+
+	for (int i = 0; i < 20; i++) {
+		before = now();
+		tsc = __builtin_ia32_rdtsc();
+		after = now();
+		if (after - before < best) {
+			best = after - before;
+			best_tsc = tsc;
+			*when = before + best / 2;
+		}
+	}
+	return best_tsc;
+}
+
+/* An emulated guest's TSC is the machine's, which the guest can't measure well. */
+static int print_tsc_khz(void)
+{
+	double begin = 0, end = 0;
+	uint64_t tsc = read_tsc(&begin);
+
+	usleep(100000);
+	tsc = read_tsc(&end) - tsc;
+	printf("%.0f\n", (double)tsc / (end - begin) / 1000);
+	return EXIT_SUCCESS;
+}
+
 static int parse_options(int argc, char *argv[], struct options *o)
 {
 	int option;
@@ -628,6 +664,8 @@ int main(int argc, char *argv[])
 
 	if (argc > 2 && !strcmp(argv[1], "-W"))
 		return with_wire(argv + 2);
+	if (argc == 2 && !strcmp(argv[1], "-f"))
+		return print_tsc_khz();
 	if (parse_options(argc, argv, &o)) {
 		fprintf(stderr,
 			"lab-host: called by tests/lab/lab; see its help\n");
