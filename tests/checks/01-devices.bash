@@ -84,7 +84,8 @@ check_exercise() {
 	done
 	ip address delete "${address[gone]}" dev w2
 	for i in {1..200}; do
-		! has_gid "${names[2]}" "$gone" || nap
+		has_gid "${names[2]}" "$gone" || break
+		nap
 	done
 
 	start exercise

@@ -139,7 +139,7 @@ check_broken() {
 	random count 20 60
 	counter rdma_sends
 	before=$value
-	deadline=3
+	patience=1000
 	start broken "$count"
 	finish
 	counter rdma_sends
