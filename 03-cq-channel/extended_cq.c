@@ -136,8 +136,15 @@ static int complete(struct ibv_qp *prop, int n)
 	return err;
 }
 
-/* Take a batch of completions. Returns how many, or -1. */
-static int drain(struct ibv_cq_ex *cq)
+/*
+ * Take a batch of at most @most completions. Returns how many, or -1.
+ *
+ * When ibv_next_poll() has found nothing, ibv_end_poll() has to follow all the
+ * same. There the rxe provider of rdma-core 44 loses count: from then on the
+ * CQ gives completions that never came. So nothing is asked for that cannot be
+ * there; rdma-core 56 has it right.
+ */
+static int drain(struct ibv_cq_ex *cq, int most)
 {
 	struct ibv_poll_cq_attr attr = { .comp_mask = 0 };
 	int n = 0, err = ibv_start_poll(cq, &attr);
@@ -151,13 +158,15 @@ static int drain(struct ibv_cq_ex *cq)
 		printf("  wr_id %d, %s (status %d), QPN 0x%06x\n",
 		       (int)cq->wr_id, ibv_wc_status_str(cq->status),
 		       cq->status, ibv_wc_read_qp_num(cq));
+		if (n == most)
+			break;
 		err = ibv_next_poll(cq);
 	}
 	/* Now the device may use the places of what was read again. */
 	if (n > 0)
 		ibv_end_poll(cq);
 
-	if (err == ENOENT)
+	if (!err || err == ENOENT)
 		return n;
 	print_error(err, n ? "ibv_next_poll" : "ibv_start_poll");
 	return -1;
@@ -219,7 +228,7 @@ int main(int argc, char *argv[])
 	}
 
 	/* 3. Drain, while it is empty. */
-	n = drain(cq);
+	n = drain(cq, BURST);
 	if (n < 0)
 		goto out;
 	printf("before: completions: %d\n", n);
@@ -229,7 +238,7 @@ int main(int argc, char *argv[])
 		goto out;
 	start = seconds();
 	while (completions < BURST && seconds() - start <= DEADLINE) {
-		n = drain(cq);
+		n = drain(cq, BURST - completions);
 		if (n < 0)
 			goto out;
 		batches += n > 0;
