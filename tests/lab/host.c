@@ -583,7 +583,7 @@ static uint64_t read_tsc(double *when)
 	return best_tsc;
 }
 
-/* An emulated guest's TSC is the machine's, which the guest can't measure well. */
+/* An emulated guest's TSC is this one, and it can't measure it well. */
 static int print_tsc_khz(void)
 {
 	double begin = 0, end = 0;
