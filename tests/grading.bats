@@ -211,6 +211,11 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_valid "$scratch/results"
 	assert_equal "$(jq -r '.tests[].id' "$scratch/results/grade.json")" \
 		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/checks/*.bash | sort)"
+	# Each broken.c that hangs is told how.
+	run message "$scratch/results" 03.6
+	assert_output --partial 'stopped: it slept, and nothing was to come; last line: round 1'
+	run message "$scratch/results" 05.6
+	assert_output --partial 'stopped: it sent no more, and was busy'
 }
 
 @test "grade: loops, endless output, memory, forks and crashes are told apart" {
@@ -291,6 +296,9 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	run -2 limited "$grade" --chapter 99
 	assert_output 'grade: there are no checks for chapter 99'
 	[[ ! -e $scratch/results ]]
+	touch "$scratch/results"
+	run -2 limited "$grade" --results "$scratch/results"
+	assert_output "grade: $scratch/results is there, and is no folder"
 }
 
 @test "grade: with the disk full, the results of last time stay" {

@@ -188,10 +188,19 @@ check_exercise() {
 	end_peer
 }
 
+# It goes on as long as it doesn't sleep, or has slept since.
+awake() {
+	local where=''
+	read -r _ made <"$cg/$group/cpu.stat"
+	read -r where <"/proc/$pid/wchan" 2>/dev/null
+	[[ $where == *ib_uverbs_event_read* ]] || quiet=0
+	halt="it slept, and nothing was to come"
+}
+
 check_broken() {
 	local rounds
 	random rounds 3 9
-	patience=1000
+	progress=awake
 	start broken "$rounds"
 	finish
 	if ! printed "all $rounds rounds"; then
