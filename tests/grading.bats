@@ -360,6 +360,13 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
 	assert_equal "$(wc -l <"$scratch/out/class.csv")" 6
 	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 5
+
+	# And who has sent something else.
+	solve 02-context-pd-mr "$class/zoe"
+	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
+	assert_line 'grade-all: zoe has changed'
+	assert_line --regexp '^zoe +fail +20 +100 +0 +20 +0 +0 +0$'
+	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 5
 }
 
 @test "grade-all: on other machines, which are asked by ssh" {

@@ -56,7 +56,7 @@ sort_flags() {
 
 check_exercise() {
 	local length i all=(- L R LR LW LA LRW LWA LWRA W A WR) ask=() granted=() refused=() \
-		object key letters bad got want
+		object key letters line bad got want
 	random length 1000 60000
 	# In a random order; L, R and W alone are always there.
 	while ((${#all[@]})); do
@@ -109,13 +109,15 @@ check_exercise() {
 			! printed "$key" || break
 			key=''
 		done
-		[[ $key ]] || bad=$letters
+		[[ $key ]] || : "${bad:=$letters}"
 	done
 	for letters in "${refused[@]}"; do
-		printed "$letters: refused EINVAL" || bad=$letters
+		printed "$letters: refused EINVAL" || : "${bad:=$letters}"
 	done
 	if [[ $bad ]]; then
-		fail 02.3 "no correct line about $bad"
+		line=$(printf '%s\n' "${lines[@]}" | grep -m 1 "^$bad:" || echo "no line about $bad")
+		fail 02.3 "not right: $line" \
+			"keys of a region, each as 0x and eight digits, or: refused EINVAL"
 	elif (($(printf '%s\n' "${lines[@]}" | grep -c ': lkey\|: refused') != ${#ask[@]})); then
 		fail 02.3 "not one line for each of ${ask[*]}"
 	else

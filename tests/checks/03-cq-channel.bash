@@ -30,7 +30,7 @@ until_sent() {
 
 # Has the program taken $1 messages, or does it soon?
 until_got() {
-	local line n
+	local line n over=''
 	wait_begins
 	until late; do
 		mapfile -t lines <"$out"
@@ -39,8 +39,10 @@ until_got() {
 			[[ $line != 'got '* ]] || ((n += 1))
 		done
 		((n < $1)) || return 0
-		running && ! at_another || return 1
-		nap
+		[[ ! $over ]] || return 1
+		# What it printed before it stopped has to be counted as well.
+		running && ! at_another || over=1
+		[[ $over ]] || nap
 	done
 	return 1
 }
@@ -103,7 +105,6 @@ check_exercise() {
 	kill -CONT "$pid"
 	if ! until_line awake; then
 		fail 03.1 "messages came, yet no event" "it still sleeps"
-		fail 03.2 "messages came, yet next_event() did not return"
 		end_peer
 		return
 	fi
@@ -142,6 +143,12 @@ check_exercise() {
 			end_peer
 			return
 		fi
+		# With nothing to do it sleeps, maybe after one more arming: so an event comes.
+		if ! asleep && ! { at_another && at arming && go && asleep; }; then
+			fail 03.4 "it does not sleep while nothing comes"
+			end_peer
+			return
+		fi
 		burst 1
 		((sent += 1))
 	done
@@ -158,9 +165,14 @@ check_exercise() {
 	else
 		fail 03.4 "not all messages, or not each once and in order"
 	fi
-	if ! printed 'TODO 03.5 *' && at clean; then
-		finish
-		((status)) || ok 03.5
+	if ! printed 'TODO 03.5 *'; then
+		if at clean; then
+			finish
+			((status)) || ok 03.5
+		elif running; then
+			fail 03.5 "it hangs in ibv_destroy_cq: not as many events acknowledged as got" \
+				"are all counted where they are got, in next_event()?"
+		fi
 	fi
 	[[ ${verdict[03.5]:-} ]] || fail 03.5
 	end_peer

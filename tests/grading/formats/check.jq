@@ -18,5 +18,5 @@ def note: if .status == "blocked" then .message else "" end;
 		line("read"; .hint)
 	end),
 "  \(.score)/\(.max_score)   " +
-	(if .status == "pass" then "all of it: make diff-\($nn) shows another way"
+	(if .status == "pass" then "all of it" + if $solution == "" then "" else ": make diff-\($nn) shows another way" end
 	else "next: make hint-\($nn)   again, same inputs: make check-\($nn) SEED=\(.seed)" end)
