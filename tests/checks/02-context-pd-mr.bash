@@ -115,8 +115,10 @@ check_exercise() {
 		printed "$letters: refused EINVAL" || : "${bad:=$letters}"
 	done
 	if [[ $bad ]]; then
+		# Its form is what counts: keys are others each time.
 		line=$(printf '%s\n' "${lines[@]}" | grep -m 1 "^$bad:" || echo "no line about $bad")
-		fail 02.3 "not right: $line" \
+		line=$(sed -E ':next; s/(0xX*)[0-9a-f]/\1X/; t next' <<<"$line")
+		fail 02.3 "not right, X being a digit: $line" \
 			"keys of a region, each as 0x and eight digits, or: refused EINVAL"
 	elif (($(printf '%s\n' "${lines[@]}" | grep -c ': lkey\|: refused') != ${#ask[@]})); then
 		fail 02.3 "not one line for each of ${ask[*]}"

@@ -200,7 +200,7 @@ check_exercise() {
 	end_peer
 }
 
-# It goes on as long as it doesn't sleep, or has slept since.
+# It goes on as long as it is awake, and as it wakes now and then.
 awake() {
 	local where=''
 	read -r _ made <"$cg/$group/cpu.stat"

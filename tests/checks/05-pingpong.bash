@@ -102,7 +102,11 @@ check_exercise() {
 		else
 			ok 05.1
 			ok 05.3
-			fail 05.5 "the peer got $line"
+			if [[ $line == *'RNR retry'* ]]; then
+				fail 05.4 "there is no receive for the next write" "the peer: $line"
+			else
+				fail 05.5 "the peer got $line"
+			fi
 		fi
 		end_peer
 		return
