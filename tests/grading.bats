@@ -417,3 +417,14 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	run make handout DIR="$scratch/handout"
 	assert_failure
 }
+
+@test "handout: a broken.c that is solved goes to nobody" {
+	git -C "$project" rev-parse -q --verify HEAD >/dev/null || skip "not a git tree"
+	git clone -q "$project" "$scratch/mine"
+	cd "$scratch/mine"
+	patch -s -p0 <tests/solutions/02-context-pd-mr.broken.patch
+	git -c user.name=me -c user.email=me@localhost commit -qam solved
+	run -2 limited tests/grading/handout "$scratch/handout"
+	assert_output --partial '02-context-pd-mr/broken.c is committed, but not as it was: is it solved?'
+	[[ ! -e $scratch/handout && ! -e $scratch/handout.new ]]
+}
