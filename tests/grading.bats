@@ -367,6 +367,13 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_line 'grade-all: zoe has changed'
 	assert_line --regexp '^zoe +fail +20 +100 +0 +20 +0 +0 +0$'
 	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 5
+
+	# Other checks: all of them.
+	echo others >"$scratch/out/.checks"
+	rm "$scratch/out/ann/grade.json"
+	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
+	assert_line 'grade-all: the checks have changed: all are graded again'
+	assert_line --regexp '^ann +fail +20 +100 +20 '
 }
 
 @test "grade-all: on other machines, which are asked by ssh" {
