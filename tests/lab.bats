@@ -28,10 +28,10 @@ fresh_cache() {
 	[[ ! -d $own/kernel ]] || ln -s "$own/kernel" "$LAB_CACHE/kernel"
 }
 
-# Waits until `$@` succeeds, at most ten seconds.
+# Waits until `$@` succeeds, at most 30 seconds.
 eventually() {
 	local i
-	for ((i = 0; i < 200; i++)); do
+	for ((i = 0; i < 600; i++)); do
 		! "$@" || return 0
 		sleep 0.05
 	done
@@ -75,6 +75,12 @@ gone() { [[ ! -e /proc/$1 ]] || grep -q '^State:.*zombie' "/proc/$1/status"; }
 	head -c 1000000 /dev/urandom >"$scratch/in"
 	limited "$lab" run -- cat <"$scratch/in" >"$scratch/out"
 	cmp "$scratch/in" "$scratch/out"
+}
+
+@test "run: a command that prints more than it reads, and megabytes of it" {
+	head -c 2000000 /dev/urandom >"$scratch/in"
+	LIMIT=60 limited "$lab" run -- od -An -v -tx1 <"$scratch/in" >"$scratch/out"
+	od -An -v -tx1 "$scratch/in" | cmp - "$scratch/out"
 }
 
 @test "run: all output arrives, also when its reader is slow" {
@@ -131,6 +137,16 @@ gone() { [[ ! -e /proc/$1 ]] || grep -q '^State:.*zombie' "/proc/$1/status"; }
 	assert_output $'nobody\nnogroup\nrefused\nreopened'
 	run -125 limited "$lab" run --user no-such-user -- true
 	assert_output 'lab: no such user: no-such-user'
+}
+
+@test "run: a user in hundreds of groups is in as many in the guest" {
+	((EUID == 0)) || skip "joining groups needs root"
+	local count groups
+	for count in 200 400; do
+		groups=$(seq -s , 5001 $((5000 + count)))
+		run -0 limited setpriv --groups "$groups" "$lab" run -- id -G
+		assert_output "$(setpriv --groups "$groups" id -G)"
+	done
 }
 
 @test "run: bad options and no command are explained" {
@@ -208,15 +224,37 @@ RoCE v2"
 	eventually gone "$qemu_pid"
 }
 
-@test "end: SIGINT ends the guest" {
-	# A background job of a script ignores SIGINT, so give it back its default.
-	env --default-signal=INT "$lab" run -- sh -c 'echo up; exec sleep 60' >"$scratch/out" 3>&- &
-	lab_pid=$!
-	eventually grep -q up "$scratch/out"
-	qemu_pid=$(pgrep -P "$lab_pid" -f qemu)
-	kill -INT "$lab_pid"
-	ends_with 130 "$lab_pid"
-	eventually gone "$qemu_pid"
+@test "end: SIGINT, SIGQUIT and SIGHUP end the guest, too" {
+	local signal
+	for signal in INT QUIT HUP; do
+		rm -f "$scratch/out" # or the last round's would be seen
+		# A background job of a script ignores two of them, so give back their defaults.
+		env --default-signal "$lab" run -- sh -c 'echo up; exec sleep 60' \
+			>"$scratch/out" 2>&1 3>&- &
+		lab_pid=$!
+		eventually grep -q up "$scratch/out"
+		qemu_pid=$(pgrep -P "$lab_pid" -f qemu)
+		kill "-$signal" "$lab_pid"
+		ends_with $((128 + $(kill -l "$signal"))) "$lab_pid"
+		eventually gone "$qemu_pid"
+	done
+}
+
+@test "end: signals end a pair" {
+	local signal
+	for signal in TERM INT QUIT HUP; do
+		rm -f "$scratch/out"
+		env --default-signal "$lab" pair -- sh -c 'echo up; exec sleep 60' -- sleep 60 \
+			>"$scratch/out" 2>&1 3>&- &
+		lab_pid=$!
+		eventually grep -q 'server | up' "$scratch/out"
+		mapfile -t hosts < <(pgrep -P "$lab_pid" lab-host)
+		((${#hosts[@]} == 2))
+		kill "-$signal" "$lab_pid"
+		ends_with $((128 + $(kill -l "$signal"))) "$lab_pid"
+		eventually gone "${hosts[0]}"
+		eventually gone "${hosts[1]}"
+	done
 }
 
 @test "end: kill -9 of lab ends the guest, too" {
@@ -282,6 +320,30 @@ RoCE v2"
 	assert_output --partial 'restored'
 }
 
+@test "terminal: Ctrl-C and Ctrl-\\ end the two sides of make run-05" {
+	local key
+	make -s -C "$project" "BUILD=$scratch/out" build
+	for key in '\003' '\034'; do
+		rm -f "$scratch/typescript"
+		run bash -c '(until grep -q "server | " "$1/typescript"; do sleep 0.1; done
+			sleep 0.5; printf "$2") 2>/dev/null | RDMA=lab timeout 60 script -qefc \
+			"make -C $3 BUILD=$1/out run-05 ARGS=\"-n 1000000\"" "$1/typescript"' \
+			- "$scratch" "$key" "$project"
+		((status != 0 && status != 124))
+		refute_output --partial 'iters in'
+	done
+}
+
+@test "terminal: one that is closed ends the guest" {
+	script -qefc "$lab run -- sh -c 'echo up; exec sleep 60'" "$scratch/typescript" \
+		>/dev/null 2>&1 </dev/zero 3>&- &
+	local script=$!
+	eventually grep -q up "$scratch/typescript"
+	qemu_pid=$(pgrep -f "qemu.*$project/build")
+	kill -KILL "$script"
+	eventually gone "$qemu_pid"
+}
+
 @test "terminal: lab shell is a bash that has one" {
 	run -0 bash -c 'printf "test -t 0 && echo on-\$((40 + 2)) \$(whoami)\nexit 6\n" |
 		timeout 20 script -qec "$1 shell; echo status \$?" /dev/null' - "$lab"
@@ -335,14 +397,36 @@ RoCE v2"
 	assert_line --regexp '^MemTotal: +2[0-9]{5} kB'
 }
 
-@test "start: a snapshot that does not work means a cold boot, one line, and a new one" {
+@test "start: damaged parts are made again, before anything starts from them" {
 	fresh_cache
 	export LAB_ACCEL=tcg
-	run -0 limited "$lab" run -- true
-	local snapshot
-	snapshot=$(compgen -G "$LAB_CACHE/parts-*/snapshot")
-	head -c 100000 "$snapshot" >"$scratch/half"
-	cp "$scratch/half" "$snapshot"
+	limited "$lab" run -- true
+	local file
+	for file in snapshot lab-host tsc-khz; do
+		file=$(compgen -G "$LAB_CACHE/parts-*/$file")
+		: >"$file"
+		run -0 limited "$lab" run -- echo through
+		assert_output "lab: parts of the guest are missing or damaged: making them again
+through"
+		[[ -s $file ]]
+	done
+	# One bit of 80 MB.
+	file=$(compgen -G "$LAB_CACHE/parts-*/snapshot")
+	printf '\377' | dd of="$file" bs=1 seek=50000000 conv=notrunc status=none
+	run -0 limited "$lab" run -- echo through
+	assert_line --partial 'damaged'
+	run -0 limited "$lab" run -- echo silent
+	assert_output silent
+}
+
+@test "start: a snapshot that QEMU does not take means a cold boot, one line, and a new one" {
+	fresh_cache
+	export LAB_ACCEL=tcg
+	limited "$lab" run -- true
+	cd "$LAB_CACHE"/parts-*
+	truncate -s 100000 snapshot
+	cksum lab-host tsc-khz snapshot >restored.sums
+	cd "$project"
 
 	run -0 limited "$lab" run -- echo through
 	assert_line through
@@ -352,6 +436,50 @@ RoCE v2"
 	refute_line --partial 'not usable'
 	run -0 limited "$lab" run -- echo silent
 	assert_output silent
+}
+
+@test "start: a disk that is full is a reason, and no folder is left" {
+	((EUID == 0)) || skip "mounting needs root"
+	local own=${LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rdma-workbook}
+	export -f limited
+	run -125 unshare -m --propagation unchanged bash -c '
+		mkdir "$1/small" && mount -t tmpfs -o size=1m lab-test "$1/small"
+		ln -s "$2/kernel" "$1/small/"
+		LAB_ACCEL=tcg LAB_CACHE=$1/small limited "$3" run echo never
+		status=$?
+		ls "$1/small"
+		umount "$1/small"
+		exit "$status"' - "$scratch" "$own" "$lab"
+	assert_line --regexp '^lab: the guest could not be prepared; .* MB free, it needs'
+	refute_line never
+	refute_line new
+}
+
+@test "start: parts in use stay, others go after a week" {
+	fresh_cache
+	export LAB_ACCEL=tcg
+	limited "$lab" run -- true
+	local mine
+	mine=$(compgen -G "$LAB_CACHE/parts-*")
+	mkdir "$LAB_CACHE/parts-old" "$LAB_CACHE/parts-unused"
+	touch "$LAB_CACHE/parts-unused/used"
+	touch -d '9 days ago' "$LAB_CACHE/parts-unused/used" "$mine/used" "$LAB_CACHE"/parts-*
+	limited "$lab" run -- true
+	touch -d '9 days ago' "$mine"
+	LAB_MEM=400 run -0 limited "$lab" run -- true
+	[[ -e $mine/snapshot && ! -e $LAB_CACHE/parts-old && ! -e $LAB_CACHE/parts-unused ]]
+}
+
+@test "start: a lab that waits for another one says so" {
+	fresh_cache
+	export LAB_ACCEL=tcg
+	exec {lock}>"$LAB_CACHE/lock"
+	flock "$lock"
+	"$lab" run -- echo through >"$scratch/out" 2>&1 3>&- {lock}>&- &
+	eventually grep -qx "lab: waiting: another lab prepares a guest in $LAB_CACHE" "$scratch/out"
+	exec {lock}>&-
+	wait $!
+	grep -qx through "$scratch/out"
 }
 
 @test "start: several labs at once do not disturb each other" {
@@ -411,6 +539,20 @@ hanging_kvm() {
 	run -0 limited "$lab" doctor
 	assert_line --regexp 'ok +KVM .*did not boot with it in 2 s'
 	run -1 pgrep -f "sleep 600"
+}
+
+@test "KVM: if it fails for a reason that may pass, it is tried again another day" {
+	hanging_kvm
+	sed -i 's/exec sleep 600/echo "KVM is busy" >\&2; exit 1/' "$scratch/qemu"
+	run -0 limited "$lab" run -- echo through
+	assert_line 'lab: it does not: software emulation from now on (lab clean tries again)'
+	run -0 limited "$lab" run -- echo silent
+	assert_output silent
+	[[ $(wc -l <"$scratch/kvm-tried") == 1 ]]
+	# The verdict's second field is the second it was given.
+	sed -i -E "s/ [0-9]+ / $((EPOCHSECONDS - 90000)) /" "$LAB_CACHE"/accel-*
+	run -0 limited "$lab" run -- echo through
+	[[ $(wc -l <"$scratch/kvm-tried") == 2 ]]
 }
 
 @test "KVM: LAB_ACCEL forces it, and its failure is one of the lab" {
@@ -525,6 +667,19 @@ hanging_kvm() {
 	LAB_QEMU=no-such-qemu run -1 limited "$lab" doctor
 	assert_line --regexp '^  WRONG +QEMU +is missing'
 	assert_line --partial 'try: tests/packages run'
+}
+
+@test "doctor: only looks" {
+	export LAB_CACHE=$scratch/cache
+	: >"$scratch/kvm"
+	LAB_KVM_DEVICE=$scratch/kvm run limited "$lab" doctor
+	assert_line --regexp '^ +ok +kernel '
+	[[ ! -e $LAB_CACHE ]]
+	fresh_cache
+	LAB_KVM_DEVICE=$scratch/kvm run -0 limited "$lab" doctor
+	assert_line --regexp 'ok +KVM .*the next run tries whether it works'
+	run -0 ls "$LAB_CACHE"
+	refute_line --regexp 'parts|accel|vmlinux'
 }
 
 @test "clean: removes the cache" {

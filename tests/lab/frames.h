@@ -45,58 +45,90 @@ struct frame {
 
 #define FRAME_HEAD offsetof(struct frame, data)
 
-/* Both return 0, or -1 when the other end is gone. */
-static inline int read_all(int fd, void *buf, size_t len)
+/*
+ * Reads what has come of a frame; *have counts its bytes and is 0 at first.
+ * Returns 1 when the frame is whole, and *have is 0 again; 0 when more of it
+ * has to come; -1 when the other end is gone, or with EPROTO when it sent
+ * something that is not a frame. Calls read(2) once, so it does not block
+ * after poll(2), not even in the middle of a frame.
+ */
+static inline int frame_receive(int fd, struct frame *f, size_t *have)
 {
-	uint8_t *at = buf;
+	size_t want = *have < FRAME_HEAD ? FRAME_HEAD : FRAME_HEAD + f->len;
+	ssize_t n = read(fd, (uint8_t *)f + *have, want - *have);
 
-	while (len > 0) {
-		ssize_t n = read(fd, at, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return -1;
-		at += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-static inline int write_all(int fd, const void *buf, size_t len)
-{
-	const uint8_t *at = buf;
-
-	while (len > 0) {
-		ssize_t n = write(fd, at, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return -1;
-		at += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-static inline int frame_read(int fd, struct frame *f)
-{
-	if (read_all(fd, f, FRAME_HEAD) || f->len > FRAME_DATA_MAX ||
-	    read_all(fd, f->data, f->len))
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (n == 0)
+		errno = EPIPE;
+	if (n <= 0)
 		return -1;
 
+	*have += (size_t)n;
+	if (*have < FRAME_HEAD)
+		return 0;
+	if (f->len > FRAME_DATA_MAX) {
+		errno = EPROTO;
+		return -1;
+	}
+	if (*have < FRAME_HEAD + f->len)
+		return 0;
+
 	f->data[f->len] = '\0';
-	return 0;
+	*have = 0;
+	return 1;
+}
+
+/*
+ * Writes what the other end takes of a frame; *done counts its bytes and is 0
+ * at first. Returns 1 when all is written, and *done is 0 again; 0 when there
+ * is more to write; -1 when the other end is gone. Calls write(2) once.
+ */
+static inline int frame_transmit(int fd, const struct frame *f, size_t *done)
+{
+	size_t len = FRAME_HEAD + f->len;
+	ssize_t n = write(fd, (const uint8_t *)f + *done, len - *done);
+
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (n <= 0)
+		return -1;
+
+	*done += (size_t)n;
+	if (*done < len)
+		return 0;
+	*done = 0;
+	return 1;
+}
+
+/*
+ * The two below are for a descriptor that blocks, so for the guest's end. Both
+ * return 0, or -1 when the other end is gone.
+ */
+static inline int frame_read(int fd, struct frame *f)
+{
+	size_t have = 0;
+	int whole;
+
+	do {
+		whole = frame_receive(fd, f, &have);
+	} while (whole == 0);
+	return whole < 0 ? -1 : 0;
 }
 
 /* Sends f with `len` bytes that already stand in f->data. */
 static inline int frame_send(int fd, struct frame *f, enum frame_type type,
 			     size_t len)
 {
+	size_t done = 0;
+	int sent;
+
 	f->type = type;
 	f->len = (uint32_t)len;
-	return write_all(fd, f, FRAME_HEAD + len);
+	do {
+		sent = frame_transmit(fd, f, &done);
+	} while (sent == 0);
+	return sent < 0 ? -1 : 0;
 }
 
 #endif

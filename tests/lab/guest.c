@@ -54,7 +54,11 @@
  */
 #define NINE_P "trans=virtio,version=9p2000.L,msize=262144,access=any"
 
-enum { STREAM_CHUNK = 32 * 1024, GROUPS_MAX = 256, LIST_MAX = 4096 };
+enum {
+	STREAM_CHUNK = 32 * 1024,
+	GROUPS_MAX = 65536, /* the kernel's limit, NGROUPS_MAX */
+	LIST_MAX = 4096
+};
 
 /* What lab-host asked for; no string is freed before the guest ends. */
 struct job {
@@ -213,6 +217,20 @@ static void add_string(int port, char *list[], size_t *count, char *string)
 	list[(*count)++] = string;
 }
 
+/* @text: numbers with a blank between them. */
+static void take_groups(int port, struct job *job, const char *text)
+{
+	char *end;
+
+	for (job->group_count = 0; *text; text = end) {
+		unsigned long group = strtoul(text, &end, 10);
+
+		if (end == text || job->group_count == GROUPS_MAX)
+			die(port, "groups that are no numbers, or too many");
+		job->groups[job->group_count++] = (gid_t)group;
+	}
+}
+
 static void take_parameter(int port, struct job *job, const char *text)
 {
 	char *key = strdup(text);
@@ -237,9 +255,8 @@ static void take_parameter(int port, struct job *job, const char *text)
 		job->gid = (gid_t)strtoul(value, NULL, 10);
 	else if (!strcmp(key, "umask"))
 		job->umask = (mode_t)strtoul(value, NULL, 8);
-	else if (!strcmp(key, "group") && job->group_count < GROUPS_MAX)
-		job->groups[job->group_count++] =
-			(gid_t)strtoul(value, NULL, 10);
+	else if (!strcmp(key, "groups"))
+		take_groups(port, job, value);
 	else if (!strcmp(key, "cwd"))
 		job->cwd = value;
 	else if (!strcmp(key, "setup"))
@@ -487,8 +504,10 @@ static bool reap(pid_t command, uint8_t *status)
 
 static uint8_t run_command(int port, struct job *job)
 {
-	static struct frame in; /* standard input on its way */
-	size_t in_done = 0;
+	static struct frame in;
+	size_t in_have = 0;
+	const uint8_t *input = NULL; /* what the command has yet to take */
+	size_t input_left = 0;
 	struct streams s;
 	bool ended = false;
 	uint8_t status = 0;
@@ -508,10 +527,9 @@ static uint8_t run_command(int port, struct job *job)
 	if (sigchld < 0 || s.pid < 0)
 		die(port, "start %s: %s", job->argv[0], strerror(errno));
 	fcntl(s.in, F_SETFL, O_NONBLOCK);
-	in.len = 0;
 
 	while (!ended || s.out >= 0 || s.err >= 0) {
-		bool pending = s.in >= 0 && in_done < in.len;
+		bool pending = s.in >= 0 && input_left > 0;
 		struct pollfd p[] = {
 			{ .fd = pending ? -1 : port, .events = POLLIN },
 			{ .fd = pending ? s.in : -1, .events = POLLOUT },
@@ -541,31 +559,36 @@ static uint8_t run_command(int port, struct job *job)
 		if (p[3].revents)
 			relay_output(port, &s.err, FRAME_ERR);
 		if (p[1].revents) {
-			ssize_t n = write(s.in, in.data + in_done,
-					  in.len - in_done);
+			ssize_t n = write(s.in, input, input_left);
 
 			if (n > 0) {
-				in_done += (size_t)n;
+				input += n;
+				input_left -= (size_t)n;
 			} else if (errno != EAGAIN && errno != EINTR) {
 				close(s.in); /* the command reads no more */
 				s.in = -1;
 			}
 		}
 		if (p[0].revents) {
-			if (frame_read(port, &in))
+			int whole = frame_receive(port, &in, &in_have);
+
+			if (whole < 0)
 				switch_off();
-			in_done = in.len;
-			if (in.type == FRAME_SIZE && job->tty)
+			if (whole == 0) /* more of it has to come */
+				continue;
+			if (in.type == FRAME_SIZE && job->tty &&
+			    in.len == sizeof(job->size))
 				ioctl(s.out, TIOCSWINSZ, in.data);
 			if (in.type != FRAME_IN || s.in < 0)
 				continue;
-			in_done = 0;
+			input = in.data;
+			input_left = in.len;
 			if (in.len == 0 && !job->tty) {
 				close(s.in);
 				s.in = -1;
 			} else if (in.len == 0) {
 				in.data[0] = 4; /* ^D: the terminal's own way */
-				in.len = 1;
+				input_left = 1;
 			}
 		}
 	}

@@ -19,21 +19,27 @@
  *   -t            a terminal for the command; ours goes raw meanwhile
  *   -i FILE       restore this snapshot; if that fails, say so and boot
  *   -s FILE       boot, save a snapshot in FILE, end (no COMMAND)
- *   -d SECONDS    how long a boot may take, default 60
+ *   -d SECONDS    how long a boot may take, and then -s, default 60
  *   -l LABEL      before each line of output
  *   -n FD         write a byte to FD when the command listens on a TCP socket,
  *                 or has ended
  *   -w FD         wait for a byte from FD before starting the command
  *   -e FD         write a byte to FD when the command has ended
  *   -k FD         keep the guest until a byte comes from FD
- *   -D            end when the parent does
+ *   -D PID        end when process PID, the parent, does
  *
- * Exit status: the command's; 125 when the guest could not run it.
+ * Exit status: the command's; 125 when the guest could not run it. With -s: 1
+ * when the snapshot could not be written here, 2 when QEMU did not make one, 3
+ * when the guest did not boot in time, and 125 when it could not boot. SIGTERM,
+ * SIGINT, SIGQUIT and SIGHUP end this program and the guest at any moment,
+ * whatever this program is waiting for.
  */
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,10 +58,14 @@
 
 enum {
 	EXIT_LAB = 125, /* as timeout(1) and env(1): we, not the command */
+	READER_GONE = 256, /* no exit status: end as SIGPIPE would end us */
+	EXIT_NOT_WRITTEN = 1, /* of -s: this machine's fault */
+	EXIT_NOT_MADE = 2, /* of -s: QEMU's fault */
+	EXIT_LATE = 3, /* of -s: the guest did not boot in time */
 	PARAMETERS_MAX = 64,
 	QEMU_ARGS_MAX = 256,
 	CONSOLE_KEPT = 8192, /* bytes of the guest's console, for a report */
-	RESTORE_SECONDS = 20, /* it takes one on a slow machine */
+	RESTORE_SECONDS = 30, /* it takes one, when a machine is not busy */
 	STREAM_CHUNK = 32 * 1024, /* bytes of standard input at a time */
 	LISTEN_SECONDS = 3, /* then a peer is started all the same */
 };
@@ -77,26 +87,40 @@ struct options {
 	char **command;
 };
 
+/* One guest. A descriptor is -1 when it is not open. */
 struct guest {
-	pid_t pid; /* QEMU */
-	int port; /* our end of the virtio-serial port */
-	int monitor; /* QEMU's human monitor */
+	int port; /* our end of the virtio-serial port; does not block */
+	int monitor; /* QEMU's machine protocol, QMP */
 	int console; /* serial console and what QEMU itself says */
+	struct frame in; /* being received */
+	size_t in_have;
+	struct frame out; /* being sent, if `sending` */
+	size_t out_done;
+	bool sending;
 	char said[CONSOLE_KEPT + 1];
 	size_t said_len;
+	char answer[4096]; /* the line of the monitor read last */
+	char why[4096]; /* why the last step failed */
 };
 
-/* Where a label has to be written again: at the start of a line. */
-struct labelled {
-	FILE *out;
-	bool in_line;
+/* A stream of ours. With a label it is written in whole lines, see print(). */
+struct output {
+	int fd;
+	const char *label; /* or NULL */
+	char line[PIPE_BUF];
+	size_t len; /* bytes of the line under way, label included */
 };
 
-static struct termios terminal_before; /* for atexit(3) */
+/* What the handler of signals needs. */
+static volatile pid_t qemu_pid; /* 0: there is no QEMU */
+static volatile sig_atomic_t terminal_is_raw;
+static struct termios terminal_before;
 
+/* Does it at once: draining could wait for ever for a stopped terminal. */
 static void restore_terminal(void)
 {
-	tcsetattr(STDIN_FILENO, TCSADRAIN, &terminal_before);
+	if (terminal_is_raw)
+		tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
 }
 
 static void make_terminal_raw(void)
@@ -105,10 +129,70 @@ static void make_terminal_raw(void)
 
 	if (tcgetattr(STDIN_FILENO, &terminal_before))
 		return;
+	terminal_is_raw = true;
 	atexit(restore_terminal);
 	raw = terminal_before;
 	cfmakeraw(&raw);
 	tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+}
+
+static void kill_qemu(void)
+{
+	pid_t pid = qemu_pid;
+
+	qemu_pid = 0; /* a number is another process's once it was waited for */
+	if (pid > 0) {
+		kill(pid, SIGKILL);
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+}
+
+/* Ends this process as a signal would that nobody handles. */
+static void end_by_signal(int number)
+{
+	sigset_t unblock;
+
+	kill_qemu();
+	restore_terminal();
+	prctl(PR_SET_DUMPABLE, 0); /* nobody wants a core of this program */
+	signal(number, SIG_DFL);
+	raise(number);
+	sigemptyset(&unblock);
+	sigaddset(&unblock, number);
+	sigprocmask(SIG_UNBLOCK, &unblock, NULL);
+}
+
+/*
+ * A handler works whatever this program is waiting for. SIGINT and SIGQUIT are
+ * ignored at first when a script started us in the background, which must not
+ * make us immortal; but SIGHUP is ignored after nohup(1), and stays so.
+ */
+static void handle_signals(void)
+{
+	static const int ending[] = { SIGTERM, SIGINT, SIGQUIT, SIGHUP };
+	struct sigaction action = { .sa_handler = end_by_signal }, before;
+
+	sigfillset(&action.sa_mask);
+	for (size_t i = 0; i < sizeof(ending) / sizeof(ending[0]); i++) {
+		sigaction(ending[i], &action, &before);
+		if (ending[i] == SIGHUP && before.sa_handler == SIG_IGN)
+			signal(SIGHUP, SIG_IGN);
+	}
+	/* Reading the terminal from the background is an error, not a stop. */
+	signal(SIGTTIN, SIG_IGN);
+	signal(SIGTTOU, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* With standard streams closed, a socket would get one of their numbers. */
+static int open_standard_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+			return -1;
+	return 0;
 }
 
 static double now(void)
@@ -117,6 +201,32 @@ static double now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* How long a poll(2) that ends at `until` may take; 0 when that is past. */
+static int milliseconds_until(double until)
+{
+	double left = until - now();
+
+	return left > 0 ? (int)(left * 1000) + 1 : 0;
+}
+
+/* Keeps the reason for report(); returns -1. */
+static int fail(struct guest *g, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(g->why, sizeof(g->why), format, args);
+	va_end(args);
+	return -1;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
 }
 
 /* In the child: become QEMU, with three descriptors of ours. */
@@ -128,6 +238,11 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 	sigset_t none;
 	int n = 0;
 
+	/* The parent's handlers are not for this process. */
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	signal(SIGQUIT, SIG_DFL);
+	signal(SIGHUP, SIG_DFL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(EXIT_LAB);
@@ -145,7 +260,7 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 	argv[n++] = "-chardev";
 	argv[n++] = monitor_arg;
 	argv[n++] = "-mon";
-	argv[n++] = "chardev=monitor,mode=readline";
+	argv[n++] = "chardev=monitor,mode=control";
 	argv[n++] = "-serial";
 	argv[n++] = "stdio";
 	if (restore) {
@@ -163,8 +278,9 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 
 	if (!freopen("/dev/null", "r", stdin))
 		_exit(EXIT_LAB);
-	dup2(console, STDOUT_FILENO);
-	dup2(console, STDERR_FILENO);
+	if (dup2(console, STDOUT_FILENO) < 0 ||
+	    dup2(console, STDERR_FILENO) < 0)
+		_exit(EXIT_LAB);
 	execvp(argv[0], argv);
 	perror(argv[0]);
 	_exit(EXIT_LAB);
@@ -173,45 +289,54 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 static int start_qemu(struct guest *g, const struct options *o,
 		      const char *restore)
 {
-	int port[2], monitor[2], console[2];
-	pid_t self = getpid();
+	int port[2] = { -1, -1 }, monitor[2] = { -1, -1 };
+	int console[2] = { -1, -1 };
+	pid_t pid = -1, self = getpid();
 
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, port) ||
-	    socketpair(AF_UNIX, SOCK_STREAM, 0, monitor) || pipe(console)) {
-		perror("lab: socketpair");
-		return -1;
+	g->in_have = 0;
+	g->sending = false;
+	g->said_len = 0;
+	g->said[0] = '\0';
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, port) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor) ||
+	    pipe2(console, O_CLOEXEC)) {
+		fail(g, "QEMU could not be started: socketpair: %s",
+		     strerror(errno));
+	} else if (fcntl(port[0], F_SETFL, O_NONBLOCK) ||
+		   fcntl(port[1], F_SETFD, 0) ||
+		   fcntl(monitor[1], F_SETFD, 0)) {
+		fail(g, "QEMU could not be started: fcntl: %s",
+		     strerror(errno));
+	} else {
+		pid = fork();
+		if (pid == 0)
+			exec_qemu(o, port[1], monitor[1], console[1], restore,
+				  self);
+		if (pid > 0)
+			qemu_pid = pid;
+		else
+			fail(g, "QEMU could not be started: fork: %s",
+			     strerror(errno));
 	}
+	close_fd(&port[1]);
+	close_fd(&monitor[1]);
+	close_fd(&console[1]);
 	g->port = port[0];
 	g->monitor = monitor[0];
 	g->console = console[0];
-	g->said_len = 0;
-	fcntl(g->port, F_SETFD, FD_CLOEXEC);
-	fcntl(g->monitor, F_SETFD, FD_CLOEXEC);
-	fcntl(g->console, F_SETFD, FD_CLOEXEC);
-
-	g->pid = fork();
-	if (g->pid == 0)
-		exec_qemu(o, port[1], monitor[1], console[1], restore, self);
-	if (g->pid < 0)
-		perror("lab: fork");
-
-	close(port[1]);
-	close(monitor[1]);
-	close(console[1]);
-	return g->pid < 0 ? -1 : 0;
+	return pid > 0 ? 0 : -1;
 }
 
 static void end_qemu(struct guest *g)
 {
-	kill(g->pid, SIGKILL);
-	waitpid(g->pid, NULL, 0);
-	close(g->port);
-	close(g->monitor);
-	close(g->console);
+	kill_qemu();
+	close_fd(&g->port);
+	close_fd(&g->monitor);
+	close_fd(&g->console);
 }
 
-/* Keeps the last of what the console says; false at its end. */
-static bool hear_console(struct guest *g)
+/* Keeps the last of what the console says; closes it at its end. */
+static void hear_console(struct guest *g)
 {
 	ssize_t n;
 
@@ -222,210 +347,454 @@ static bool hear_console(struct guest *g)
 		g->said_len -= drop;
 	}
 	n = read(g->console, g->said + g->said_len, CONSOLE_KEPT - g->said_len);
-	if (n <= 0)
-		return n < 0 && errno == EINTR;
-	g->said_len += (size_t)n;
-	g->said[g->said_len] = '\0';
-	return true;
+	if (n > 0) {
+		g->said_len += (size_t)n;
+		g->said[g->said_len] = '\0';
+	} else if (n == 0 || errno != EINTR) {
+		close_fd(&g->console);
+	}
 }
 
 /*
- * Waits for a frame until `until`, keeping the console's words meanwhile.
- * Returns 0, or -1 with *why when none will come.
+ * Waits until `fd` is ready for `events` and keeps the console's words
+ * meanwhile. Returns 0, or -1 when `until` has passed.
  */
-static int await_frame(struct guest *g, struct frame *f, double until,
-		       const char **why)
+static int wait_for(struct guest *g, int fd, short events, double until)
 {
 	for (;;) {
 		struct pollfd p[] = {
-			{ .fd = g->port, .events = POLLIN },
+			{ .fd = fd, .events = events },
 			{ .fd = g->console, .events = POLLIN },
 		};
-		double left = until - now();
+		int left = milliseconds_until(until);
 
-		if (left <= 0) {
-			*why = "it did not answer in time";
-			return -1;
+		if (left == 0)
+			return fail(g, "it did not answer in time");
+		if (poll(p, 2, left) < 0) {
+			if (errno == EINTR)
+				continue;
+			return fail(g, "poll: %s", strerror(errno));
 		}
-		if (poll(p, 2, (int)(left * 1000) + 1) < 0)
-			continue;
-		if (p[0].revents & POLLIN) {
-			*why = "QEMU ended";
-			return frame_read(g->port, f);
-		}
-		if (p[1].revents && !hear_console(g)) {
-			*why = "QEMU ended";
-			return -1;
-		}
+		if (p[1].revents)
+			hear_console(g);
+		if (p[0].revents)
+			return 0;
 	}
 }
 
-static int send_text(struct guest *g, struct frame *f, const char *key,
-		     const char *value)
+/* Waits until g->in is a whole frame. Returns 0, or -1 when none will come. */
+static int await_frame(struct guest *g, double until)
+{
+	int whole;
+
+	do {
+		if (wait_for(g, g->port, POLLIN, until))
+			return -1;
+		whole = frame_receive(g->port, &g->in, &g->in_have);
+	} while (whole == 0);
+
+	if (whole > 0)
+		return 0;
+	return fail(g, errno == EPROTO ? "it speaks nonsense" : "QEMU ended");
+}
+
+/* Makes g->out, whose data are there already, the frame that is being sent. */
+static void begin_frame(struct guest *g, enum frame_type type, size_t len)
+{
+	g->out.type = type;
+	g->out.len = (uint32_t)len;
+	g->out_done = 0;
+	g->sending = true;
+}
+
+/*
+ * Sends what the guest takes of g->out. Returns 0, or -1 with errno, which is
+ * EPIPE when the guest is gone.
+ */
+static int continue_frame(struct guest *g)
+{
+	int sent = frame_transmit(g->port, &g->out, &g->out_done);
+
+	if (sent)
+		g->sending = false;
+	return sent < 0 ? -1 : 0;
+}
+
+static int send_frame(struct guest *g, enum frame_type type, size_t len,
+		      double until)
+{
+	begin_frame(g, type, len);
+	while (g->sending) {
+		if (wait_for(g, g->port, POLLOUT, until))
+			return -1;
+		if (continue_frame(g)) {
+			if (errno != EPIPE)
+				return fail(g, "write: %s", strerror(errno));
+			/* A guest that gave up says so before it ends. */
+			if (!await_frame(g, until) &&
+			    g->in.type == FRAME_FAILED)
+				return fail(g, "%s", (char *)g->in.data);
+			return fail(g, "QEMU ended");
+		}
+	}
+	return 0;
+}
+
+static int send_text(struct guest *g, const char *key, const char *value,
+		     double until)
 {
 	size_t key_len = strlen(key), value_len = strlen(value);
 
-	if (key_len + 1 + value_len > FRAME_DATA_MAX) {
-		fprintf(stderr, "lab: %s too long: %.40s...\n", key, value);
-		return -1;
-	}
-	memcpy(f->data, key, key_len);
-	f->data[key_len] = '=';
-	memcpy(f->data + key_len + 1, value, value_len);
-	return frame_send(g->port, f, FRAME_PARAM, key_len + 1 + value_len);
+	if (key_len + 1 + value_len > FRAME_DATA_MAX)
+		return fail(g, "%s too long: %.40s...", key, value);
+	memcpy(g->out.data, key, key_len);
+	g->out.data[key_len] = '=';
+	memcpy(g->out.data + key_len + 1, value, value_len);
+	return send_frame(g, FRAME_PARAM, key_len + 1 + value_len, until);
 }
 
 static int send_parameters(struct guest *g, const struct options *o,
-			   struct frame *f)
+			   double until)
 {
 	uint8_t random[32];
 	char text[2 * sizeof(random) + 1] = "";
 	struct timespec t;
 	struct winsize size;
 	mode_t mask = umask(0);
-	int failed = 0;
 
 	umask(mask);
 	for (int i = 0; i < o->parameter_count; i++) {
 		size_t len = strlen(o->parameters[i]);
 
 		if (len > FRAME_DATA_MAX)
+			return fail(g, "%.40s... too long", o->parameters[i]);
+		memcpy(g->out.data, o->parameters[i], len);
+		if (send_frame(g, FRAME_PARAM, len, until))
 			return -1;
-		memcpy(f->data, o->parameters[i], len);
-		failed |= frame_send(g->port, f, FRAME_PARAM, len);
 	}
 	for (char **arg = o->command; *arg; arg++)
-		failed |= send_text(g, f, "arg", *arg);
+		if (send_text(g, "arg", *arg, until))
+			return -1;
 	for (char **variable = environ; *variable; variable++)
-		failed |= send_text(g, f, "env", *variable);
+		if (send_text(g, "env", *variable, until))
+			return -1;
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return -1;
+		return fail(g, "getrandom: %s", strerror(errno));
 	for (size_t i = 0; i < sizeof(random); i++)
 		snprintf(text + 2 * i, 3, "%02x", random[i]);
-	failed |= send_text(g, f, "seed", text);
+	if (send_text(g, "seed", text, until))
+		return -1;
 
 	snprintf(text, sizeof(text), "%o", mask);
-	failed |= send_text(g, f, "umask", text);
-	if (o->notify_fd >= 0)
-		failed |= send_text(g, f, "listen", "1");
+	if (send_text(g, "umask", text, until))
+		return -1;
+	if (o->notify_fd >= 0 && send_text(g, "listen", "1", until))
+		return -1;
 	if (o->tty && !ioctl(STDIN_FILENO, TIOCGWINSZ, &size)) {
 		snprintf(text, sizeof(text), "%hu %hu", size.ws_row,
 			 size.ws_col);
-		failed |= send_text(g, f, "tty", text);
+		if (send_text(g, "tty", text, until))
+			return -1;
 	}
 
 	clock_gettime(CLOCK_REALTIME, &t);
 	snprintf(text, sizeof(text), "%lld.%09ld", (long long)t.tv_sec,
 		 t.tv_nsec);
-	failed |= send_text(g, f, "time", text);
-	return failed | frame_send(g->port, f, FRAME_END, 0);
+	if (send_text(g, "time", text, until))
+		return -1;
+	return send_frame(g, FRAME_END, 0, until);
 }
 
 /*
  * Brings the guest to the point where only FRAME_GO is missing. Returns 0, or
- * -1 with *why; nothing of our standard input was read until then.
+ * -1; nothing of our standard input was read until then.
  */
-static int set_up(struct guest *g, const struct options *o, struct frame *f,
-		  double until, const char **why)
+static int set_up(struct guest *g, const struct options *o, double until)
 {
-	if (frame_send(g->port, f, FRAME_HELLO, 0)) {
-		*why = "QEMU ended";
+	if (send_frame(g, FRAME_HELLO, 0, until))
 		return -1;
-	}
-	do {
-		if (await_frame(g, f, until, why))
+
+	for (;;) {
+		if (await_frame(g, until))
 			return -1;
-	} while (f->type == FRAME_BOOTED);
 
-	if (f->type == FRAME_READY && send_parameters(g, o, f)) {
-		*why = "it did not take its parameters";
-		return -1;
+		switch (g->in.type) {
+		case FRAME_BOOTED:
+			break;
+		case FRAME_READY:
+			if (send_parameters(g, o, until))
+				return -1;
+			break;
+		case FRAME_SET_UP:
+			return 0;
+		case FRAME_FAILED:
+			return fail(g, "%s", (char *)g->in.data);
+		default:
+			return fail(g, "it speaks nonsense");
+		}
 	}
-	if (await_frame(g, f, until, why))
-		return -1;
-
-	if (f->type == FRAME_SET_UP)
-		return 0;
-	*why = f->type == FRAME_FAILED ? (char *)f->data : "it speaks nonsense";
-	return -1;
 }
 
 /*
- * Drives QEMU's monitor: `migrate` returns when all is written, `info migrate`
- * says whether it was. The guest is not stopped first, or the restored one
- * would come up stopped: it sleeps in read(2) anyway.
+ * Sends a command to QEMU's monitor, together with the descriptor `passed`
+ * unless that is -1, and waits for the answer. Returns 0 when it is
+ * {"return": ..}, which then stands in g->answer.
  */
-static int save_snapshot(struct guest *g, const struct options *o,
-			 const char **why)
+static int ask_monitor(struct guest *g, const char *command, int passed,
+		       double until)
 {
-	char text[4096 + 1];
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec text = { (char *)command, strlen(command) };
+	struct msghdr message = { .msg_iov = &text, .msg_iovlen = 1 };
 	size_t used = 0;
-	bool completed = false;
-	ssize_t n;
 
-	/* The name reaches a shell of QEMU's: `lab` gives a plain one. */
-	snprintf(text, sizeof(text),
-		 "migrate \"exec:cat > %s\"\ninfo migrate\nquit\n", o->save);
-	if (write_all(g->monitor, text, strlen(text)))
-		return -1;
-
-	/* The monitor echoes what it is told many times over. */
-	while ((n = read(g->monitor, text + used, sizeof(text) - 1 - used)) >
-	       0) {
-		used += (size_t)n;
-		text[used] = '\0';
-		completed |= strstr(text, "status: completed") != NULL;
-		if (used > sizeof(text) / 2) {
-			memmove(text, text + used - 32, 32);
-			used = 32;
-		}
+	if (passed >= 0) {
+		message.msg_control = control.room;
+		message.msg_controllen = sizeof(control.room);
+		control.head.cmsg_level = SOL_SOCKET;
+		control.head.cmsg_type = SCM_RIGHTS;
+		control.head.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.head), &passed, sizeof(passed));
 	}
+	if (sendmsg(g->monitor, &message, MSG_NOSIGNAL) !=
+	    (ssize_t)text.iov_len)
+		return fail(g, "QEMU's monitor: %s", strerror(errno));
 
-	*why = "QEMU could not write it";
-	return completed ? 0 : -1;
+	/* One line after the other; events and the greeting are no answers. */
+	for (;;) {
+		ssize_t n;
+
+		if (wait_for(g, g->monitor, POLLIN, until))
+			return -1;
+		n = read(g->monitor, g->answer + used, 1);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return fail(g, "QEMU ended");
+		if (g->answer[used] != '\n') {
+			if (++used == sizeof(g->answer))
+				return fail(g, "QEMU's answer is too long");
+			continue;
+		}
+		g->answer[used] = '\0';
+		used = 0;
+		if (!strncmp(g->answer, "{\"return\"", 9))
+			return 0;
+		if (!strncmp(g->answer, "{\"error\"", 8))
+			return fail(g, "QEMU refused: %.500s", g->answer);
+	}
 }
 
-static void report(struct guest *g, const char *what, const char *why)
+/* Copies from a pipe to its end. Returns 0, EXIT_NOT_WRITTEN or _NOT_MADE. */
+static int copy(struct guest *g, int from, int to, double until)
+{
+	static char bytes[64 * 1024];
+
+	for (;;) {
+		ssize_t n, written;
+
+		if (wait_for(g, from, POLLIN, until))
+			return EXIT_NOT_MADE;
+		n = read(from, bytes, sizeof(bytes));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			fail(g, "read: %s", strerror(errno));
+			return EXIT_NOT_WRITTEN;
+		}
+		if (n == 0)
+			return 0;
+		for (ssize_t done = 0; done < n; done += written) {
+			written = write(to, bytes + done, (size_t)(n - done));
+			if (written < 0 && errno == EINTR) {
+				written = 0;
+			} else if (written <= 0) {
+				fail(g, "write: %s", strerror(errno));
+				return EXIT_NOT_WRITTEN;
+			}
+		}
+	}
+}
+
+/*
+ * Has QEMU migrate the guest into a pipe, of which we make the file. The guest
+ * is not stopped first, or the restored one would come up stopped: it sleeps
+ * in read(2) anyway. Returns 0 or one of the exit statuses of -s.
+ */
+static int save_snapshot(struct guest *g, const struct options *o, int file)
+{
+	double until = now() + o->deadline;
+	int status, ends[2];
+
+	if (pipe2(ends, O_CLOEXEC)) {
+		fail(g, "pipe: %s", strerror(errno));
+		return EXIT_NOT_WRITTEN;
+	}
+	status = EXIT_NOT_MADE;
+	if (ask_monitor(g, "{\"execute\": \"qmp_capabilities\"}", -1, until) ||
+	    ask_monitor(g,
+			"{\"execute\": \"getfd\","
+			" \"arguments\": {\"fdname\": \"snapshot\"}}",
+			ends[1], until) ||
+	    ask_monitor(g,
+			"{\"execute\": \"migrate\","
+			" \"arguments\": {\"uri\": \"fd:snapshot\"}}",
+			-1, until))
+		goto out;
+	close_fd(&ends[1]); /* or the pipe would have no end */
+	status = copy(g, ends[0], file, until);
+	if (status)
+		goto out;
+
+	/* QEMU may close the pipe a moment before it calls itself done. */
+	status = EXIT_NOT_MADE;
+	do {
+		if (ask_monitor(g, "{\"execute\": \"query-migrate\"}", -1,
+				until))
+			goto out;
+		if (strstr(g->answer, "\"failed\"") ||
+		    strstr(g->answer, "\"cancelled\"")) {
+			fail(g, "QEMU's migration failed: %.500s", g->answer);
+			goto out;
+		}
+		usleep(1000);
+	} while (!strstr(g->answer, "\"completed\""));
+
+	status = 0;
+	if (fsync(file) && errno != EINVAL) {
+		fail(g, "%s: %s", o->save, strerror(errno));
+		status = EXIT_NOT_WRITTEN;
+	}
+out:
+	close_fd(&ends[0]);
+	close_fd(&ends[1]);
+	return status;
+}
+
+/* Says what happened, why, and the last words of console and QEMU. */
+static void report(struct guest *g, const char *what)
 {
 	struct pollfd p = { .fd = g->console, .events = POLLIN };
 
-	while (poll(&p, 1, 100) > 0 && hear_console(g))
-		;
-	fprintf(stderr, "lab: %s: %s\n", what, why);
+	while (g->console >= 0 && poll(&p, 1, 100) > 0) {
+		hear_console(g);
+		p.fd = g->console;
+	}
+	fprintf(stderr, "lab: %s: %s\n", what, g->why);
 	if (g->said_len)
 		fprintf(stderr, "%s\n", g->said);
 }
 
-static void print_labelled(struct labelled *l, const char *label,
-			   const uint8_t *data, size_t len)
+/* Boots, saves a snapshot and ends. Returns the exit status of -s. */
+static int make_snapshot(struct guest *g, const struct options *o)
 {
+	double until = now() + o->deadline;
+	int file, status = EXIT_LAB;
+
+	file = open(o->save, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (file < 0) {
+		fprintf(stderr, "lab: %s: %s\n", o->save, strerror(errno));
+		return EXIT_NOT_WRITTEN;
+	}
+	if (start_qemu(g, o, NULL) || await_frame(g, until)) {
+		if (now() >= until)
+			status = EXIT_LATE;
+		report(g, "the guest did not boot");
+	} else if (g->in.type != FRAME_BOOTED) {
+		fail(g, "%s",
+		     g->in.type == FRAME_FAILED ? (char *)g->in.data
+						: "nonsense");
+		report(g, "the guest did not boot");
+	} else {
+		status = save_snapshot(g, o, file);
+		if (status)
+			report(g, "no snapshot");
+	}
+	end_qemu(g);
+	close_fd(&file);
+	if (status)
+		unlink(o->save);
+	return status;
+}
+
+/* Writes all, also to a pipe or terminal that does not block. */
+static int write_all(int fd, const void *data, size_t len)
+{
+	const uint8_t *at = data;
+
+	while (len > 0) {
+		struct pollfd p = { .fd = fd, .events = POLLOUT };
+		ssize_t n = write(fd, at, len);
+
+		if (n < 0 && errno == EAGAIN)
+			poll(&p, 1, -1);
+		else if (n < 0 && errno != EINTR)
+			return -1;
+		if (n > 0) {
+			at += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* Ends the line under way and writes it. */
+static int end_line(struct output *out)
+{
+	size_t len = out->len;
+
+	if (len == 0)
+		return 0;
+	if (out->line[len - 1] != '\n')
+		out->line[len++] = '\n';
+	out->len = 0;
+	return write_all(out->fd, out->line, len);
+}
+
+/*
+ * Prints what the command wrote. The lines of two guests come out side by side,
+ * and the kernel keeps together what is written in one piece, up to PIPE_BUF
+ * bytes: a line with its label is one, and a longer one becomes several lines.
+ */
+static int print(struct output *out, const uint8_t *data, size_t len)
+{
+	if (!out->label)
+		return write_all(out->fd, data, len);
+
 	while (len > 0) {
 		const uint8_t *newline = memchr(data, '\n', len);
 		size_t part = newline ? (size_t)(newline - data) + 1 : len;
+		size_t room;
 
-		if (label && !l->in_line)
-			fputs(label, l->out);
-		fwrite(data, 1, part, l->out);
-		l->in_line = !newline;
+		if (out->len == 0)
+			out->len = (size_t)snprintf(out->line,
+						    sizeof(out->line) / 2, "%s",
+						    out->label);
+		room = sizeof(out->line) - 1 - out->len; /* 1: a newline */
+		if (part > room)
+			part = room;
+		memcpy(out->line + out->len, data, part);
+		out->len += part;
 		data += part;
 		len -= part;
+		if ((out->line[out->len - 1] == '\n' || part == room) &&
+		    end_line(out))
+			return -1;
 	}
-	/* Half a line would be torn apart by the other guest's. */
-	if (!label || !l->in_line)
-		fflush(l->out);
+	return 0;
 }
 
-/* Until a byte comes or `milliseconds` passed, or a signal (-1: for ever). */
-static void wait_for_byte(int fd, int signals, int milliseconds)
+/* Until a byte comes, or `milliseconds` passed (-1: for ever). */
+static void wait_for_byte(int fd, int milliseconds)
 {
-	struct pollfd p[] = {
-		{ .fd = fd, .events = POLLIN },
-		{ .fd = signals, .events = POLLIN },
-	};
+	struct pollfd p = { .fd = fd, .events = POLLIN };
 
-	if (fd >= 0)
-		poll(p, 2, milliseconds);
+	while (fd >= 0 && poll(&p, 1, milliseconds) < 0 && errno == EINTR)
+		;
 }
 
 static void write_byte(int fd)
@@ -435,113 +804,176 @@ static void write_byte(int fd)
 }
 
 /* Restores the snapshot, or boots if there is none or it does not come up. */
-static int start_guest(struct guest *g, const struct options *o,
-		       struct frame *f)
+static int start_guest(struct guest *g, const struct options *o)
 {
-	const char *why = "";
+	bool restored = o->restore;
 
-	if (o->restore) {
-		if (!start_qemu(g, o, o->restore) &&
-		    !set_up(g, o, f, now() + RESTORE_SECONDS, &why))
+	if (restored) {
+		if (start_qemu(g, o, o->restore)) {
+			end_qemu(g);
+			fprintf(stderr, "lab: %s\n", g->why);
+			return -1;
+		}
+		if (!set_up(g, o, now() + RESTORE_SECONDS))
 			return 0;
-		report(g, "snapshot not usable, so a cold boot", why);
-		unlink(o->restore); /* the next run makes a new one */
+		report(g, "snapshot not usable, so a cold boot");
 		end_qemu(g);
 	}
-	if (start_qemu(g, o, NULL))
+	if (start_qemu(g, o, NULL) || set_up(g, o, now() + o->deadline)) {
+		report(g, "the guest did not start");
+		end_qemu(g);
 		return -1;
-	if (o->save) {
-		if (!await_frame(g, f, now() + o->deadline, &why) &&
-		    f->type == FRAME_BOOTED && !save_snapshot(g, o, &why)) {
-			end_qemu(g);
-			return 0;
-		}
-		report(g, "no snapshot", why);
-	} else {
-		if (!set_up(g, o, f, now() + o->deadline, &why))
-			return 0;
-		report(g, "the guest did not start", why);
 	}
-	end_qemu(g);
-	return -1;
+	/* A boot works, so it was the snapshot's fault: have a new one made. */
+	if (restored)
+		unlink(o->restore);
+	return 0;
 }
 
-static void send_terminal_size(struct guest *g, struct frame *f)
+/* Begins to send the size of our terminal, if it has one. */
+static void send_terminal_size(struct guest *g)
 {
 	struct winsize size;
 
 	if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size))
 		return;
-	memcpy(f->data, &size, sizeof(size));
-	frame_send(g->port, f, FRAME_SIZE, sizeof(size));
+	memcpy(g->out.data, &size, sizeof(size));
+	begin_frame(g, FRAME_SIZE, sizeof(size));
 }
 
-/* Carries the streams until the command's end; returns its status. */
-static int carry(struct guest *g, const struct options *o, struct frame *f,
-		 int signals)
+/*
+ * Reads from our standard input and begins to send it. Returns 1, 0 at its end
+ * or -1 on an error, which the command must not take for the end. But it is the
+ * end when we have no standard input, or may not read a terminal, being in the
+ * background.
+ */
+static int send_input(struct guest *g)
 {
-	struct labelled out = { .out = stdout }, err = { .out = stderr };
+	ssize_t n = read(STDIN_FILENO, g->out.data, STREAM_CHUNK);
+	int err = errno;
+
+	if (n < 0 && (err == EINTR || err == EAGAIN))
+		return 1;
+	if (n < 0 && err != EBADF && !isatty(STDIN_FILENO)) {
+		fprintf(stderr, "lab: standard input: %s\n", strerror(err));
+		return -1;
+	}
+	begin_frame(g, FRAME_IN, n > 0 ? (size_t)n : 0);
+	return n > 0;
+}
+
+/*
+ * Does what the guest asks for in g->in. Returns -1 to go on, else the status
+ * to end with, or READER_GONE.
+ */
+static int obey(struct guest *g, const struct options *o, struct output *out,
+		struct output *err)
+{
+	switch (g->in.type) {
+	case FRAME_OUT:
+		if (!print(out, g->in.data, g->in.len))
+			return -1;
+		if (errno == EPIPE)
+			return READER_GONE;
+		fprintf(stderr, "lab: standard output: %s\n", strerror(errno));
+		return EXIT_LAB;
+	case FRAME_ERR:
+		(void)!print(err, g->in.data, g->in.len);
+		return -1;
+	case FRAME_LISTENING:
+		write_byte(o->notify_fd);
+		return -1;
+	case FRAME_EXIT:
+		if (g->in.len == 1)
+			return g->in.data[0];
+		break;
+	case FRAME_FAILED:
+		fail(g, "%s", (char *)g->in.data);
+		report(g, "the guest could not start the command");
+		return EXIT_LAB;
+	default:
+		break;
+	}
+	fail(g, "its console said");
+	report(g, "the guest speaks nonsense");
+	return EXIT_LAB;
+}
+
+/*
+ * Carries the streams until the command's end; returns its status. Input is
+ * read only when the guest has taken all that was read before, and sending it
+ * never waits: a guest that is itself waiting to get rid of its output takes no
+ * input, so one of the two ends must go on reading. @resized is readable when
+ * the terminal was, or -1.
+ */
+static int carry(struct guest *g, const struct options *o, int resized)
+{
+	struct output out = { .fd = STDOUT_FILENO, .label = o->label };
+	struct output err = { .fd = STDERR_FILENO, .label = o->label };
 	bool stdin_open = true;
+	bool size_changed = o->tty; /* maybe while the guest started */
+	int status = -1;
 
-	if (o->tty) /* it may have changed while the guest started */
-		send_terminal_size(g, f);
-
-	for (;;) {
+	while (status < 0) {
+		if (!g->sending && size_changed) {
+			size_changed = false;
+			send_terminal_size(g);
+		}
 		struct pollfd p[] = {
-			{ .fd = g->port, .events = POLLIN },
-			{ .fd = signals, .events = POLLIN },
+			{ .fd = g->port,
+			  .events = g->sending ? POLLIN | POLLOUT : POLLIN },
 			{ .fd = g->console, .events = POLLIN },
-			{ .fd = stdin_open ? STDIN_FILENO : -1,
+			{ .fd = resized, .events = POLLIN },
+			{ .fd = stdin_open && !g->sending ? STDIN_FILENO : -1,
 			  .events = POLLIN },
 		};
 
-		if (poll(p, 4, -1) < 0)
-			continue;
-
-		if (p[0].revents) {
-			if (frame_read(g->port, f)) {
-				report(g, "the guest died", "its console said");
-				return EXIT_LAB;
-			}
-			if (f->type == FRAME_OUT)
-				print_labelled(&out, o->label, f->data, f->len);
-			else if (f->type == FRAME_ERR)
-				print_labelled(&err, o->label, f->data, f->len);
-			else if (f->type == FRAME_LISTENING)
-				write_byte(o->notify_fd);
-			else if (f->type == FRAME_EXIT)
-				break;
-			if (ferror(stdout)) /* nobody reads us any more */
-				return -SIGPIPE;
+		if (poll(p, 4, -1) < 0) {
+			if (errno == EINTR)
+				continue;
+			perror("lab: poll");
+			return EXIT_LAB;
 		}
-		if (p[1].revents) {
+		if (p[1].revents)
+			hear_console(g);
+		if (p[2].revents) {
 			struct signalfd_siginfo info;
 
-			if (read(signals, &info, sizeof(info)) != sizeof(info))
-				continue;
-			if (info.ssi_signo != SIGWINCH)
-				return -(int)info.ssi_signo;
-			if (o->tty)
-				send_terminal_size(g, f);
+			size_changed = read(resized, &info, sizeof(info)) > 0;
 		}
-		if (p[2].revents && !hear_console(g))
-			usleep(1000); /* QEMU ended: the port says so as well */
 		if (p[3].revents) {
-			ssize_t n = read(STDIN_FILENO, f->data, STREAM_CHUNK);
+			int more = send_input(g);
 
-			if (n < 0 && errno == EINTR)
-				continue;
-			stdin_open = n > 0;
-			if (frame_send(g->port, f, FRAME_IN,
-				       n > 0 ? (size_t)n : 0))
-				stdin_open = false;
+			if (more < 0)
+				return EXIT_LAB;
+			stdin_open = more;
+		}
+		if (g->sending && continue_frame(g)) {
+			if (errno != EPIPE) {
+				perror("lab: write to the guest");
+				return EXIT_LAB;
+			}
+			/* Its last words are still to be received. */
+			stdin_open = false;
+		}
+		if (p[0].revents & ~POLLOUT) {
+			int whole = frame_receive(g->port, &g->in, &g->in_have);
+
+			if (whole > 0) {
+				status = obey(g, o, &out, &err);
+			} else if (whole < 0) {
+				fail(g, "its console said");
+				report(g, "the guest died");
+				return EXIT_LAB;
+			}
 		}
 	}
-	if (out.in_line && o->label)
-		putchar('\n');
-	if (err.in_line && o->label)
-		fputc('\n', stderr);
-	return f->data[0];
+	(void)!end_line(&err);
+	if (end_line(&out) && status == 0) {
+		perror("lab: standard output");
+		status = EXIT_LAB;
+	}
+	return status;
 }
 
 /* A shell has no socketpair(2). Returns only if something failed. */
@@ -592,14 +1024,14 @@ static int print_tsc_khz(void)
 	usleep(100000);
 	tsc = read_tsc(&end) - tsc;
 	printf("%.0f\n", (double)tsc / (end - begin) / 1000);
-	return EXIT_SUCCESS;
+	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 static int parse_options(int argc, char *argv[], struct options *o)
 {
 	int option;
 
-	while ((option = getopt(argc, argv, "+p:ti:s:d:l:n:w:e:k:D")) != -1)
+	while ((option = getopt(argc, argv, "+p:ti:s:d:l:n:w:e:k:D:")) != -1)
 		switch (option) {
 		case 'p':
 			if (o->parameter_count == PARAMETERS_MAX)
@@ -635,6 +1067,8 @@ static int parse_options(int argc, char *argv[], struct options *o)
 			break;
 		case 'D':
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			if (getppid() != atoi(optarg)) /* it ended before */
+				return -1;
 			break;
 		default:
 			return -1;
@@ -650,18 +1084,29 @@ static int parse_options(int argc, char *argv[], struct options *o)
 	return 0;
 }
 
+/* A descriptor that is readable when the terminal was resized, or -1. */
+static int watch_terminal_size(void)
+{
+	sigset_t resized;
+
+	sigemptyset(&resized);
+	sigaddset(&resized, SIGWINCH);
+	sigprocmask(SIG_BLOCK, &resized, NULL);
+	return signalfd(-1, &resized, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 int main(int argc, char *argv[])
 {
-	static struct frame f;
+	static struct guest g;
 	struct options o = { .deadline = 60,
 			     .notify_fd = -1,
 			     .wait_fd = -1,
 			     .ended_fd = -1,
 			     .keep_fd = -1 };
-	struct guest g = { 0 };
-	sigset_t caught;
-	int status, signals;
+	int status, resized = -1;
 
+	if (open_standard_streams())
+		return EXIT_LAB;
 	if (argc > 2 && !strcmp(argv[1], "-W"))
 		return with_wire(argv + 2);
 	if (argc == 2 && !strcmp(argv[1], "-f"))
@@ -672,42 +1117,25 @@ int main(int argc, char *argv[])
 		return EXIT_LAB;
 	}
 
-	/* Reading the terminal from the background is an error, not a stop. */
-	signal(SIGTTIN, SIG_IGN);
-	signal(SIGPIPE, SIG_IGN);
-
-	if (start_guest(&g, &o, &f))
-		return EXIT_LAB;
+	handle_signals();
+	g.port = g.monitor = g.console = -1;
 	if (o.save)
-		return EXIT_SUCCESS;
+		return make_snapshot(&g, &o);
+	if (start_guest(&g, &o))
+		return EXIT_LAB;
 
-	sigemptyset(&caught);
-	sigaddset(&caught, SIGINT);
-	sigaddset(&caught, SIGTERM);
-	sigaddset(&caught, SIGHUP);
-	sigaddset(&caught, SIGWINCH);
-	sigprocmask(SIG_BLOCK, &caught, NULL);
-	signals = signalfd(-1, &caught, SFD_CLOEXEC);
-	if (o.tty)
+	if (o.tty) {
+		resized = watch_terminal_size();
 		make_terminal_raw();
-
-	wait_for_byte(o.wait_fd, signals, LISTEN_SECONDS * 1000);
-	status = frame_send(g.port, &f, FRAME_GO, 0)
-			 ? EXIT_LAB
-			 : carry(&g, &o, &f, signals);
-	fflush(stdout);
+	}
+	wait_for_byte(o.wait_fd, LISTEN_SECONDS * 1000);
+	begin_frame(&g, FRAME_GO, 0);
+	status = carry(&g, &o, resized);
 	write_byte(o.notify_fd);
 	write_byte(o.ended_fd);
-	if (status >= 0)
-		wait_for_byte(o.keep_fd, signals, -1);
+	if (status == READER_GONE)
+		end_by_signal(SIGPIPE);
+	wait_for_byte(o.keep_fd, -1);
 	end_qemu(&g);
-
-	if (status < 0) { /* end as the signal would have ended us */
-		if (o.tty)
-			restore_terminal();
-		signal(-status, SIG_DFL);
-		sigprocmask(SIG_UNBLOCK, &caught, NULL);
-		raise(-status);
-	}
 	return status;
 }
