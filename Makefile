@@ -17,6 +17,9 @@ Q := $(if $(V),,@)
 CPPFLAGS += -D_GNU_SOURCE
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+# A function whose body the reader has yet to write uses neither its parameters nor
+# the functions that it will call.
+EXERCISE_WARNINGS := -Wno-unused-parameter -Wno-unused-function
 ALL_CFLAGS = -std=c11 $(WARNINGS) $(if $(WERROR),-Werror) $(CFLAGS) \
 	$(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer)
 comma := ,
@@ -33,17 +36,23 @@ two_sided := $(shell grep -ls '^ \* Sides:' [0-9][0-9]-*/*.c)
 # The exercises are the reader's: no half-done one may stop anything else.
 sources := $(filter-out %/exercise.c %/broken.c,$(wildcard [0-9][0-9]-*/*.c))
 programs := $(sources:%.c=$(OUT)/%)
+main_sources := $(foreach c,$(chapters),$(filter $(call main_source,$c),$(sources)))
+main_first := $(foreach c,$(chapters),$(filter $(main_sources),$(filter $c/%,$(sources))) \
+	$(filter-out $(main_sources),$(filter $c/%,$(sources))))
 common := $(patsubst %.c,$(OUT)/%.o,$(wildcard common/*.c))
 peer := $(OUT)/tests/grading/peer
 
 ##@ Building and looking around
 .PHONY: help build
 help: ## this list
-	@for source in $(foreach c,$(chapters),$(wildcard $(call main_source,$c))); do \
-		printf '  make run-%-10s %s\n' "$${source%%-*}" \
-			"$$(sed -n '2s/^[^-]* - //p' "$$source")"; \
+	@for source in $(main_first); do \
+		what=$$(sed -n '2s/^[^-]* - //p' $$source); name=$${source##*/}; \
+		case " $(main_sources) " in \
+		*" $$source "*) printf '  make run-%-10s %s\n' $${source%%-*} "$$what" ;; \
+		*) printf '    PROGRAM=%-13s %s\n' $${name%.c} "$$what" ;; \
+		esac; \
 	done
-	@$(foreach s,$(two_sided),printf '  make wire-%-9s the packets of %s between two guests\n' \
+	@$(foreach s,$(filter $(main_sources),$(two_sided)),printf '  make wire-%-9s the packets of %s between two guests\n' \
 		$(firstword $(subst -, ,$s)) $(basename $(notdir $s));)
 	@awk -F ' ?## ' '/^##@/ { print "\n" substr($$0, 5) ":" } \
 		/^[a-z][a-zN -]*:.* ?## / { sub(/:.*/, "", $$1); \
@@ -51,12 +60,25 @@ help: ## this list
 
 build: $(programs) ## all programs, into build/
 
-# run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000 -e".
-# If it is two-sided, wire-05 draws the packets of a few rounds: make wire-05 LOSS=5%
+# run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000",
+# or another program of its folder: make run-05 PROGRAM=rc_pingpong ARGS=-e.
+# If the main one is two-sided, wire-05 draws the packets of a few rounds: make wire-05 LOSS=5%
+ifeq ($(origin PROGRAM),environment)
+PROGRAM :=
+endif
+export PROGRAM
+chosen = $(firstword $(PROGRAM:%=$1/%.c) $2)
+names_of = $(patsubst $1/%.c,%,$(filter $1/%,$(sources)))
 define chapter_rules
 .PHONY: run-$(firstword $(subst -, ,$1))
-run-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2) $(filter $(OUT)/$1/%,$(programs))
-	$$(Q)tests/lab/lab auto -- $(if $(filter $2,$(two_sided)),tests/both) $$< $$(ARGS)
+ifeq ($(filter-out $(call names_of,$1),$(PROGRAM)),)
+run-$(firstword $(subst -, ,$1)): $(filter $(OUT)/$1/%,$(programs))
+	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/both) \
+		$(OUT)/$(basename $(call chosen,$1,$2)) $$(ARGS)
+else
+run-$(firstword $(subst -, ,$1)):
+	@echo "there is no program $$$$PROGRAM in $1; choose one of: $(call names_of,$1)" >&2; exit 2
+endif
 
 ifneq ($(filter $2,$(two_sided)),)
 .PHONY: wire-$(firstword $(subst -, ,$1))
@@ -88,9 +110,11 @@ book: | packages ## the whole workbook as one HTML file, build/book.html
 # check-03 checks the exercises of chapter 03, as often as you like.
 exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
 define exercise_rules
-.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),check hint diff reset)
+.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),check try hint diff reset)
 check-$(firstword $(subst -, ,$1)): $(peer) | packages
 	$$(Q)tests/grading/student check $1
+try-$(firstword $(subst -, ,$1)): $(peer) | packages
+	$$(Q)tests/grading/student try $1 $$(ARGS)
 $(addsuffix -$(firstword $(subst -, ,$1)),hint diff reset): | packages
 	$$(Q)tests/grading/student $$(firstword $$(subst -, ,$$@)) $1
 endef
@@ -100,7 +124,8 @@ $(foreach c,$(exercises),$(eval $(call exercise_rules,$c)))
 export SEED HOSTS
 
 check-NN: ## is it right? If not, where to look
-hint-NN: ## a hint; the next one says more, there are three
+try-NN: ## run it by hand, in sight, with its peer; PROGRAM=broken runs broken.c
+hint-NN: ## a hint; the next one says more, and the last is the solution
 diff-NN: ## when it is right: another way to write it
 reset-NN: ## back to the beginning; what you have is kept
 .PHONY: progress watch
@@ -112,34 +137,53 @@ watch: $(peer) | packages ## check a chapter whenever its exercise is saved
 ##@ Teaching
 .PHONY: grade grade-all handout
 SUBMISSION ?= .
+# Names of folders reach the recipes through the environment, exactly as they were
+# typed: a quote or a $ in them means nothing to make or to the shell.
+define as_typed
+ifeq ($(origin $1),command line)
+override $1 := $$(value $1)
+endif
+export $1
+endef
+$(foreach v,SUBMISSION SUBMISSIONS RESULTS DIR,$(eval $(call as_typed,$v)))
 grade: $(peer) | packages ## all exercises, with results/; of SUBMISSION=folder
-	$(Q)tests/grading/grade '$(SUBMISSION)'
+	$(Q)tests/grading/grade -- "$$SUBMISSION"
 grade-all: $(peer) | packages ## SUBMISSIONS=folder: a class, a folder a student
-	$(Q)tests/grading/grade-all '$(SUBMISSIONS)' '$(RESULTS)'
+	$(Q)tests/grading/grade-all -- "$$SUBMISSIONS" "$$RESULTS"
 handout: | packages ## DIR=folder: a new tree for a class, without solutions
-	$(Q)tests/grading/handout '$(DIR)'
+	$(Q)tests/grading/handout -- "$$DIR"
 
 ##@ Testing
 .PHONY: test
 test: | packages ## everything, on a real Soft-RoCE device
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
-	$(Q)BUILD=$(CURDIR)/$(BUILD)/test tests/run $(TESTS)
+	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run $(TESTS)
 
 .PHONY: test-corpus
 test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for more
 	$(Q)tests/grading/corpus $(PART)
 
+.PHONY: torture soak
+torture: build | packages ## everything that can fail is made fail; PARTS="calls wire"
+	$(Q)$(MAKE) SAN=1 build
+	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run $(PARTS)
+soak: build | packages ## a million round trips, and hundreds of pairs
+	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run soak
+
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
-c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/solutions/*.c)
+c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/solutions/*.c tests/torture/*.c)
 lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
 	$(Q)for file in $(c_files); do \
-		gcc -std=c11 $(WARNINGS) -Werror -O2 -fanalyzer $(CPPFLAGS) -iquote common -c -o /dev/null $$file && \
-		clang -std=c11 $(WARNINGS) -Werror $(CPPFLAGS) -iquote common -fsyntax-only $$file && \
+		warnings="$(WARNINGS)"; \
+		case $$file in */exercise.c|*/broken.c|tests/solutions/*) \
+			warnings="$$warnings $(EXERCISE_WARNINGS)" ;; esac; \
+		gcc -std=c11 $$warnings -Werror -O2 -fanalyzer $(CPPFLAGS) -iquote common -c -o /dev/null $$file && \
+		clang -std=c11 $$warnings -Werror $(CPPFLAGS) -iquote common -fsyntax-only $$file && \
 		clang-tidy --quiet $$file -- -std=c11 $(CPPFLAGS) -iquote common 2>/dev/null || exit 1; \
 	done
-	$(Q)shellcheck $(scripts)
+	$(Q)shellcheck -x $(scripts)
 
 ##@ Cleaning
 .PHONY: clean
@@ -151,9 +195,10 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 # One check for all that is needed, before anything that needs it.
 .PHONY: packages
 packages:
-	$(Q)tests/packages $(or $(patsubst test-%,test,$(filter test test-corpus book,$(MAKECMDGOALS))),run \
+	$(Q)tests/packages $(or $(patsubst test-%,test,$(patsubst soak,test,$(patsubst torture,test,\
+		$(filter test test-corpus torture soak book,$(MAKECMDGOALS))))),run \
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
-		$(if $(filter grade% check-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
+		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
 $(OUT)/%: $(OUT)/%.o $(common)
 	@$(if $(V),,echo "  LD    $@")
@@ -162,13 +207,14 @@ $(OUT)/%: $(OUT)/%.o $(common)
 $(OUT)/%.o: %.c $(OUT)/flags | packages
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC    $@")
-	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(VERBS_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter %/exercise.c %/broken.c,$<),$(EXERCISE_WARNINGS)) \
+		$(CPPFLAGS) $(VERBS_CFLAGS) -MMD -MP -c -o $@ $<
 
 # Changes only when the flags do, and then everything is compiled again.
 $(OUT)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS)' | cmp -s - $@ || \
-		echo '$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS)' > $@
+	@echo '$(CC) $(ALL_CFLAGS) $(EXERCISE_WARNINGS) $(CPPFLAGS) $(LDFLAGS)' | cmp -s - $@ || \
+		echo '$(CC) $(ALL_CFLAGS) $(EXERCISE_WARNINGS) $(CPPFLAGS) $(LDFLAGS)' > $@
 .PHONY: FORCE
 FORCE:
 

@@ -1,8 +1,8 @@
 /*
  * devices.c - which RDMA devices are there, and how are they addressed?
  *
- * Lists the devices of this machine with their ports, and the GIDs by which a
- * port is reached. A star marks the GID that the later chapters choose.
+ * Lists the devices of this machine, their ports, and the GIDs of each port. A
+ * star marks the GID that the programs of the later chapters choose.
  *
  *	devices			all devices
  *	devices -d rxe_0	only this one
@@ -45,23 +45,26 @@
 #include <infiniband/verbs.h>
 
 #include "../common/error.h"
+#include "../common/gid.h"
+#include "../common/names.h"
 #include "../common/options.h"
 
-/* An address names its GID's index in 8 bits: struct ibv_global_route. */
-#define USABLE_GIDS 256
-
-/* Kinds of GIDs, from worst to best. */
+/* Kinds of GIDs, from worst to best: docs/gid.md. */
 enum rank { INFINIBAND, ROCE_V1, LINK_LOCAL, IPV6, IPV4 };
 
 static enum rank rank_of(const struct ibv_gid_entry *entry)
 {
 	struct in6_addr ip;
 
+	if (entry->gid_type == IBV_GID_TYPE_IB)
+		return INFINIBAND;
 	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
-		return entry->gid_type == IBV_GID_TYPE_ROCE_V1 ? ROCE_V1 :
-		       INFINIBAND;
+		return ROCE_V1;
 
-	/* A RoCE GID is an IPv6 address; ::ffff: begins an IPv4 one in it. */
+	/*
+	 * A GID of RoCE v2 has the form of an IPv6 address. One that begins
+	 * with ::ffff: holds an IPv4 address.
+	 */
 	memcpy(&ip, &entry->gid, sizeof(ip));
 	if (IN6_IS_ADDR_V4MAPPED(&ip))
 		return IPV4;
@@ -69,28 +72,24 @@ static enum rank rank_of(const struct ibv_gid_entry *entry)
 }
 
 /*
- * Read what is in use of a port's GID table into @gids. Returns how many GIDs
- * these are, or -1.
+ * Read the GID table of a port, which has @size entries, and put those that are
+ * in use into @gids. Returns how many they are, or -1 after an error message.
  *
- * Where ibv_query_gid_ex() is missing, in rdma-core before 32, ibv_query_gid()
- * and sysfs tell the same: attributes.c asks them. An older kernel does not
- * matter: there ibv_query_gid_ex() asks sysfs itself.
+ * Only the first GID_INDEXES entries are read: no other can be used.
  */
 static int read_gids(struct ibv_context *context, int port, int size,
-		     struct ibv_gid_entry gids[USABLE_GIDS])
+		     struct ibv_gid_entry gids[GID_INDEXES])
 {
 	int used = 0;
 
-	for (int i = 0; i < size && i < USABLE_GIDS; i++) {
+	for (int i = 0; i < size && i < GID_INDEXES; i++) {
 		int err = ibv_query_gid_ex(context, port, i, &gids[used], 0);
 
-		/* The table has gaps, where addresses were removed. */
-		if (err == ENODATA)
+		/* An empty entry: removed addresses leave them behind. */
+		if (err == ENODATA || (!err && gid_is_zero(&gids[used].gid)))
 			continue;
-		if (err) {
-			print_error(err, "ibv_query_gid_ex(%d)", i);
+		if (failed(err, "ibv_query_gid_ex(port %d, index %d)", port, i))
 			return -1;
-		}
 		used++;
 	}
 	return used;
@@ -112,16 +111,19 @@ static void print_gid(const struct ibv_gid_entry *entry, char mark)
 	       inet_ntop(AF_INET6, &entry->gid, text, sizeof(text)));
 }
 
-/* Print a port. The first ACTIVE one sets @chosen, whose port was 0 before. */
+/*
+ * Print port @number. If it is ACTIVE, and @chosen is still empty (its port_num
+ * is 0), put the port's best GID into @chosen. Returns 0, or -1 after an error
+ * message.
+ */
 static int print_port(struct ibv_context *context, int number,
 		      const struct ibv_port_attr *port,
 		      struct ibv_gid_entry *chosen)
 {
 	bool choose = port->state == IBV_PORT_ACTIVE && !chosen->port_num;
-	struct ibv_gid_entry gids[USABLE_GIDS];
+	struct ibv_gid_entry gids[GID_INDEXES];
 	int used, best = 0;
 
-	/* MTUs are codes: 1 for 256 bytes, 2 for 512, up to 5 for 4096. */
 	printf("  port %d: %s\n"
 	       "    link layer: %s\n"
 	       "    MTU: %d bytes active, %d at most\n"
@@ -129,14 +131,14 @@ static int print_port(struct ibv_context *context, int number,
 	       "      index  type        net device       GID\n",
 	       number, ibv_port_state_str(port->state),
 	       port->link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" :
-	       "InfiniBand", 128 << port->active_mtu, 128 << port->max_mtu,
-	       port->gid_tbl_len);
+	       "InfiniBand", mtu_bytes(port->active_mtu),
+	       mtu_bytes(port->max_mtu), port->gid_tbl_len);
 
 	used = read_gids(context, number, port->gid_tbl_len, gids);
 	if (used < 0)
 		return -1;
 
-	/* The best is chosen, of equal ones the first. */
+	/* If several are equally good, choose the first of them. */
 	for (int i = 1; i < used; i++)
 		if (rank_of(&gids[i]) > rank_of(&gids[best]))
 			best = i;
@@ -148,10 +150,11 @@ static int print_port(struct ibv_context *context, int number,
 	return 0;
 }
 
+/* Print an open device and its ports. Returns 0, or -1 after a message. */
 static int print_device(struct ibv_context *context,
 			struct ibv_gid_entry *chosen)
 {
-	/* In network byte order, as nearly all that others are to read. */
+	/* The verb returns the GUID in network byte order. */
 	uint64_t guid = be64toh(ibv_get_device_guid(context->device));
 	struct ibv_port_attr port;
 	int err, number = 1;
@@ -165,7 +168,7 @@ static int print_device(struct ibv_context *context,
 	       context->device->transport_type == IBV_TRANSPORT_IB ?
 	       "InfiniBand" : "other than InfiniBand");
 
-	/* Ports count from 1; EINVAL: there is none of that number. */
+	/* Ports count from 1. EINVAL: there is no port of that number. */
 	while ((err = ibv_query_port(context, number, &port)) == 0) {
 		if (print_port(context, number, &port, chosen))
 			return -1;
@@ -174,31 +177,70 @@ static int print_device(struct ibv_context *context,
 	if (err == EINVAL && number > 1)
 		return 0;
 
-	print_error(err, "ibv_query_port(%d)", number);
-	return -1;
+	return failed(err, "ibv_query_port(port %d)", number);
 }
 
+/* Returns the status to exit with: 0, or 1 after an error message. */
 static int close_device(struct ibv_context *context)
 {
 	if (!context)
-		return 0;
+		return EXIT_SUCCESS;
+
+	/* This verb returns -1 and sets errno. */
 	if (ibv_close_device(context)) {
 		print_error(errno, "ibv_close_device");
-		return 1;
+		return EXIT_FAILURE;
 	}
 	puts("released: ibv_close_device");
-	return 0;
+	return EXIT_SUCCESS;
 }
 
-int main(int argc, char *argv[])
+/*
+ * Print a device from the list. It must be opened for that; if something was
+ * chosen on it, it stays open as *@kept. Returns the status to exit with.
+ */
+static int show(struct ibv_device *device, struct ibv_context **kept,
+		struct ibv_gid_entry *chosen)
+{
+	struct ibv_context *context;
+	int status = EXIT_SUCCESS;
+
+	printf("device name: %s\n", ibv_get_device_name(device));
+	context = ibv_open_device(device);
+	if (missing(context, "ibv_open_device")) {
+		print_hint("do you have permission to read and write "
+			   "/dev/infiniband/%s?", device->dev_name);
+		return EXIT_FAILURE;
+	}
+
+	if (print_device(context, chosen))
+		status = EXIT_FAILURE;
+	if (chosen->port_num && !*kept) {
+		*kept = context;
+		return status;
+	}
+	return status | close_device(context);
+}
+
+static void print_choice(const struct ibv_context *context,
+			 const struct ibv_gid_entry *chosen)
 {
 	static const char *const reason[] = {
-		[INFINIBAND] = "unused; on InfiniBand the LID is enough",
+		[INFINIBAND] = "not needed, because InfiniBand has the LID",
 		[ROCE_V1] = "RoCE v1, which no router passes on; no v2 there",
 		[LINK_LOCAL] = "RoCE v2, link-local; no other address there",
 		[IPV6] = "RoCE v2 and IPv6; no IPv4 there",
 		[IPV4] = "RoCE v2 and IPv4, which two hosts most likely share",
 	};
+
+	printf("* later chapters choose %s, port %u, GID index %u\n"
+	       "  this port: it is the first ACTIVE one\n"
+	       "  this GID: %s\n", ibv_get_device_name(context->device),
+	       chosen->port_num, chosen->gid_index, reason[rank_of(chosen)]);
+}
+
+int main(int argc, char *argv[])
+{
 	struct ibv_device **list = NULL;
 	struct ibv_context *kept = NULL;
 	struct ibv_gid_entry chosen = { 0 };
@@ -210,63 +252,39 @@ int main(int argc, char *argv[])
 	};
 	int found = 0, status = EXIT_SUCCESS;
 
-	/* A line at a time, into a pipe as well: in order with the errors. */
-	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_output();
 	if (options_parse(argc, argv, options, NULL, NULL))
 		return EXIT_USAGE;
 
-	/* 1. The list: what devices are there? A NULL ends it. */
+	/* 1. The list of devices, which ends with a NULL pointer. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
 		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 
+	/* 2. Each device, its ports and their GIDs. */
 	for (int i = 0; list[i]; i++) {
-		struct ibv_context *context;
-
 		if (name && strcmp(name, ibv_get_device_name(list[i])) != 0)
 			continue;
-
-		/* 2. Each device: its name is known, the rest takes opening. */
 		found++;
-		printf("device name: %s\n", ibv_get_device_name(list[i]));
-		context = ibv_open_device(list[i]);
-		if (!context) {
-			print_error(errno, "ibv_open_device");
-			print_hint("may you read and write /dev/infiniband/%s?",
-				   list[i]->dev_name);
-			status = EXIT_FAILURE;
-			continue;
-		}
-		if (print_device(context, &chosen))
-			status = EXIT_FAILURE;
-
-		if (chosen.port_num && !kept)
-			kept = context;
-		else
-			status |= close_device(context);
+		status |= show(list[i], &kept, &chosen);
 	}
 	if (!found) {
 		print_error(0, "no device called %s", name);
 		for (int i = 0; list[i]; i++)
 			print_hint("there is %s", ibv_get_device_name(list[i]));
 		status = EXIT_FAILURE;
-		goto out;
 	}
 
-	/* 3. The choice: where the later chapters send from. */
+	/* 3. The choice: what the later chapters send from. */
 	if (kept)
-		printf("* later chapters choose %s, port %u, GID index %u\n"
-		       "  this port: it is the first ACTIVE one\n"
-		       "  this GID: %s\n", ibv_get_device_name(kept->device),
-		       chosen.port_num, chosen.gid_index,
-		       reason[rank_of(&chosen)]);
+		print_choice(kept, &chosen);
 	else if (status == EXIT_SUCCESS)
 		puts("no port is ACTIVE, which later chapters need");
 
 out:
-	/* 4. The end of the list: its devices are gone, but for open ones. */
+	/* 4. Free the list. Devices that are not open go with it. */
 	if (list) {
 		ibv_free_device_list(list);
 		puts("released: ibv_free_device_list");

@@ -1,19 +1,21 @@
 /*
- * exercise.c - choose where to send from
+ * exercise.c - choose a device, a port and a GID to send from
  *
- * A program that is to work on any machine cannot be told "rxe_0, GID index
- * 1": it has to look. Choose the first device that has an ACTIVE port, and on
- * that port a GID which is RoCE v2 and holds an IPv4 address; say which it is.
- * Without one, the exit status is 77, whether there are devices or not.
+ * You write the configuration check of a backup service. It runs on machines
+ * that you don't know, so it can't assume "rxe_0, port 1, GID index 1": it has
+ * to look. Choose the first device that has an ACTIVE port and, on that port, a
+ * GID of RoCE v2 that holds an IPv4 address. If no device has both, the exit
+ * status is 77, even if there are devices.
  *
- * devices.c shows all of what you need but chooses otherwise: it is content
- * with the best GID of the first ACTIVE port. Write the bodies marked TODO,
- * in any order; make check-01 tells how far you are, make hint-01 helps.
+ * devices.c does everything that you need, but chooses differently: it accepts
+ * the best GID of the first ACTIVE port, even one without IPv4. Write the
+ * bodies marked TODO, in any order. Run it with "make try-01", see how far you
+ * are with "make check-01", and get help with "make hint-01".
  *
  * See ibv_query_port(3), ibv_query_gid_ex(3), ibv_open_device(3).
  */
-#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,72 +23,65 @@
 
 #include <infiniband/verbs.h>
 
+#include "../common/checkpoint.h"
 #include "../common/error.h"
-#include "../common/exercise.h"
-
-#define EXIT_NO_DEVICE 77
+#include "../common/gid.h"
 
 /*
- * TODO 01.1: the number of the first ACTIVE port of the device; 0 if it has
- * none. Ports count from 1.
+ * TODO 01.1: return the number of the device's first ACTIVE port, or 0 if it
+ * has none. Ports count from 1. See print_device() in devices.c.
  */
 static int active_port(struct ibv_context *context)
 {
-	(void)context;
 	todo("01.1");
 	return 0;
 }
 
 /*
- * TODO 01.2: is this a GID of RoCE v2 that holds an IPv4 address, as in
- * ::ffff:10.9.0.1?
+ * TODO 01.2: return whether this GID is of type RoCE v2 and holds an IPv4
+ * address, as ::ffff:10.9.0.1 does. See rank_of() in devices.c.
  */
 static bool is_ipv4_v2(const struct ibv_gid_entry *entry)
 {
-	(void)entry;
 	todo("01.2");
 	return false;
 }
 
 /*
- * TODO 01.3: the first GID of the port for which is_ipv4_v2() is true. Returns
- * 0, or -1 if there is none. The table has gaps.
+ * TODO 01.3: find the port's first GID for which is_ipv4_v2() is true, and put
+ * it into *@gid. Return 0, or -1 if there is none. The table has gaps, and only
+ * its first GID_INDEXES entries can be used. See read_gids() in devices.c.
  */
 static int find_gid(struct ibv_context *context, int port,
 		    struct ibv_gid_entry *gid)
 {
-	(void)context;
-	(void)port;
-	(void)gid;
-	(void)is_ipv4_v2;
 	return todo("01.3");
 }
 
 /*
- * TODO 01.4: open the first device that has both, and set @gid. What is opened
- * and not chosen has to be closed again. Returns NULL if there is none.
+ * TODO 01.4: open the first device in the list that has both, set *@gid, and
+ * return the open device. Close every device that you opened and did not
+ * choose. Return NULL if no device has both. See show() in devices.c.
  */
 static struct ibv_context *choose(struct ibv_device **list,
 				  struct ibv_gid_entry *gid)
 {
-	(void)list;
-	(void)gid;
 	todo("01.4");
 	return NULL;
 }
 
 /*
- * TODO 01.5: the exit status when nothing was chosen: EXIT_NO_DEVICE, but
- * EXIT_FAILURE if the list itself could not be had. @list_err is 0 or the
- * errno value of ibv_get_device_list(); ENOSYS is a kernel without RDMA.
+ * TODO 01.5: return the exit status when nothing was chosen. @list_err is the
+ * errno value of ibv_get_device_list(), or 0 if that returned a list. Return
+ * EXIT_NO_DEVICE if there was a list, or if the kernel has no RDMA, which is
+ * ENOSYS; return EXIT_FAILURE for any other error. See step 1 of devices.c.
  */
 static int nothing_chosen(int list_err)
 {
-	(void)list_err;
 	return todo("01.5");
 }
 
-/* Given: what each device has, one at a time. */
+/* Given: print what your functions find on one device. */
 static void show(struct ibv_device *device)
 {
 	struct ibv_context *context = ibv_open_device(device);
@@ -110,9 +105,9 @@ int main(void)
 	char text[INET6_ADDRSTRLEN];
 	int err, status = EXIT_SUCCESS;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_output();
 
-	/* 1. What is there? */
+	/* 1. What each device has. */
 	list = ibv_get_device_list(NULL);
 	err = list ? 0 : errno;
 	for (int i = 0; list && list[i]; i++)
@@ -124,13 +119,12 @@ int main(void)
 	if (context)
 		printf("chosen: %s port %u index %u %s\n",
 		       ibv_get_device_name(context->device), gid.port_num,
-		       gid.gid_index,
-		       inet_ntop(AF_INET6, &gid.gid, text, sizeof(text)));
+		       gid.gid_index, gid_text(&gid.gid, text));
 	else
 		status = nothing_chosen(err);
 	checkpoint("chosen");
 
-	/* 3. The end. */
+	/* 3. Release both. */
 	if (list)
 		ibv_free_device_list(list);
 	if (context)

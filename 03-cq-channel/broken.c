@@ -1,71 +1,105 @@
 /*
- * broken.c - takes ROUNDS completions, one at a time; or does it?
+ * broken.c - takes ROUNDS messages, one in each round; or does it?
  *
  *	broken ROUNDS
  *
- * It takes the first and then sleeps for ever. The prop makes completions, as
- * in cq_channel.c; there is nothing wrong with it.
+ * In each round a message arrives, raises an event, and its completion is
+ * taken. The program takes the first message and then sleeps for ever. The bug
+ * is in this file: the messages, which loopback.h sends, do arrive.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <infiniband/verbs.h>
 
+#include "../common/completion.h"
+#include "../common/device.h"
 #include "../common/error.h"
+#include "loopback.h"
 
-static int complete(struct ibv_qp *prop)
+static int arm(struct ibv_cq *cq)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET, .port_num = 1 };
-	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad_wr;
+	return failed(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+}
 
-	ibv_modify_qp(prop, &attr, IBV_QP_STATE);
-	attr.qp_state = IBV_QPS_INIT;
-	ibv_modify_qp(prop, &attr, IBV_QP_STATE | IBV_QP_PORT |
-		      IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
-	ibv_post_recv(prop, &wr, &bad_wr);
-	attr.qp_state = IBV_QPS_ERR;
-	return ibv_modify_qp(prop, &attr, IBV_QP_STATE);
+/* Sleep until there is an event, take it, and acknowledge it. */
+static int next_event(struct ibv_comp_channel *channel)
+{
+	struct ibv_cq *cq;
+	void *cq_context;
+
+	if (ibv_get_cq_event(channel, &cq, &cq_context)) {
+		print_error(errno, "ibv_get_cq_event");
+		return -1;
+	}
+	ibv_ack_cq_events(cq, 1);
+	return 0;
+}
+
+/* Take every completion that is in the CQ. */
+static int drain(struct ibv_cq *cq, int round)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while ((n = ibv_poll_cq(cq, 1, &wc)) > 0) {
+		if (wc.status != IBV_WC_SUCCESS) {
+			print_wc_error(&wc, "a receive");
+			return -1;
+		}
+		printf("round %d: wr_id %d\n", round, (int)wc.wr_id);
+	}
+	if (n < 0)
+		print_error(0, "ibv_poll_cq returned %d", n);
+	return n;
 }
 
 int main(int argc, char *argv[])
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = list && list[0] ?
-				      ibv_open_device(list[0]) : NULL;
-	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
-	struct ibv_comp_channel *channel =
-		context ? ibv_create_comp_channel(context) : NULL;
-	struct ibv_cq *cq = channel ?
-			    ibv_create_cq(context, 8, NULL, channel, 0) : NULL;
-	struct ibv_qp_init_attr init = {
-		.send_cq = cq,
-		.recv_cq = cq,
-		.cap = { .max_send_wr = 1, .max_recv_wr = 1 },
-		.qp_type = IBV_QPT_RC,
-	};
-	struct ibv_qp *prop = pd && cq ? ibv_create_qp(pd, &init) : NULL;
 	int rounds = argc == 2 ? atoi(argv[1]) : 3, status = EXIT_FAILURE;
+	struct ibv_device **list = NULL, *device;
+	struct ibv_context *context = NULL;
+	struct ibv_pd *pd = NULL;
+	struct ibv_comp_channel *channel = NULL;
+	struct ibv_cq *cq = NULL;
+	struct loopback loop = { 0 };
+	int port = 0;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (!prop || ibv_req_notify_cq(cq, 0))
+	start_output();
+	list = ibv_get_device_list(NULL);
+	if (!list || !list[0]) {
+		status = no_device(list ? 0 : errno);
+		goto out;
+	}
+	device = device_choose(list, NULL, &port);
+	if (!device)
+		goto out;
+	context = ibv_open_device(device);
+	if (missing(context, "ibv_open_device"))
+		goto out;
+	pd = ibv_alloc_pd(context);
+	if (missing(pd, "ibv_alloc_pd"))
+		goto out;
+	channel = ibv_create_comp_channel(context);
+	if (missing(channel, "ibv_create_comp_channel"))
+		goto out;
+	cq = ibv_create_cq(context, 8, NULL, channel, 0);
+	if (missing(cq, "ibv_create_cq") ||
+	    loopback_create(&loop, pd, cq, port) || arm(cq))
 		goto out;
 
 	for (int i = 1; i <= rounds; i++) {
-		void *cq_context;
-		struct ibv_wc wc;
-
-		if (complete(prop) ||
-		    ibv_get_cq_event(channel, &cq, &cq_context))
+		if (loopback_send(&loop, 1))
 			goto out;
-		ibv_ack_cq_events(cq, 1);
-		while (ibv_poll_cq(cq, 1, &wc) > 0)
-			printf("round %d: wr_id %d\n", i, (int)wc.wr_id);
+		if (next_event(channel) || drain(cq, i))
+			goto out;
 	}
 	printf("all %d rounds\n", rounds);
 	status = EXIT_SUCCESS;
 
 out:
-	status |= RELEASE(ibv_destroy_qp, prop);
+	status |= loopback_destroy(&loop);
 	status |= RELEASE(ibv_destroy_cq, cq);
 	status |= RELEASE(ibv_destroy_comp_channel, channel);
 	status |= RELEASE(ibv_dealloc_pd, pd);

@@ -1,20 +1,26 @@
 /*
- * exercise.c - a loop that misses no completion, and does not spin
+ * exercise.c - a receiver that misses no message and does not spin
  *
  *	exercise HOST PORT COUNT
  *
- * Somebody at HOST sends COUNT messages, some of them at moments that are bad
- * for you: between the last look at the completion queue and the arming. Take
- * the first by hand: arm, sleep, poll. Take the others in a loop that sleeps
- * whenever there is nothing to do. Each message has a number with it, which
- * take() prints.
+ * A sensor far away sends COUNT messages, some in bursts, some after a long
+ * silence, and each with a number. Your receiver must print every number, in
+ * order, and use no CPU time while nothing comes.
  *
- * arm() has a CHECKPOINT: it waits for Enter, so that messages can come just
- * then. Leave it there. Write the bodies marked TODO; make check-03 is the
- * sender. The queue pair is a prop here, which chapters 04 and 05 explain.
+ * Given: main(), a queue pair that is connected to the sender, and take(),
+ * which prints the number in a completion. You write the five bodies marked
+ * TODO. main() calls the first three by hand for the first burst; your loop,
+ * take_all(), takes all others.
+ *
+ * arm() has a CHECKPOINT: it prints a line and waits for Enter. Leave it where
+ * it is, because the sender uses that moment to send: just before you arm.
+ *
+ *	make try-03	runs it with a sender, and shows what both do
+ *	make check-03	checks it
+ *	make hint-03	helps
  *
  * See ibv_req_notify_cq(3), ibv_get_cq_event(3), ibv_ack_cq_events(3),
- * ibv_poll_cq(3).
+ * ibv_poll_cq(3). Chapters 04 and 05 explain the queue pair.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,31 +31,30 @@
 
 #include <infiniband/verbs.h>
 
+#include "../common/checkpoint.h"
+#include "../common/completion.h"
+#include "../common/device.h"
 #include "../common/error.h"
 #include "../common/exchange.h"
-#include "../common/exercise.h"
 #include "../common/gid.h"
+#include "../common/options.h"
 
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77
+#define ROOM 256		/* receives that are posted, and completions */
+#define TIMEOUT 10		/* seconds that the sender may be silent on TCP */
 
-#define ROOM 256		/* receives posted, and completions */
-#define TIMEOUT 10		/* seconds, for the sender's next sign */
-
-/* What there is, and what has been done. */
+/* What the receiver has, and what it has done so far. */
 struct receiver {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	int taken;		/* completions */
-	unsigned int events;	/* got and not acknowledged yet */
+	unsigned int events;	/* taken, and not acknowledged yet */
 };
 
-/* Given: what one does with a completion. Returns 0, or -1 if it failed. */
+/* Given: print what came with a completion. Returns -1 if it has failed. */
 static int take(struct receiver *r, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS) {
-		print_error(0, "completion: %s (%d)",
-			    ibv_wc_status_str(wc->status), wc->status);
+		print_wc_error(wc, "a receive");
 		return -1;
 	}
 	printf("got 0x%08x\n", ntohl(wc->imm_data));
@@ -57,58 +62,60 @@ static int take(struct receiver *r, const struct ibv_wc *wc)
 	return 0;
 }
 
-/* TODO 03.1: ask for one event, when any next completion arrives. */
+/*
+ * TODO 03.1: ask for one event when the next completion of any kind arrives.
+ * Returns 0, or -1 after an error message. Read arm() in cq_channel.c first.
+ */
 static int arm(struct receiver *r)
 {
 	checkpoint("arming");
-	(void)r;
 	return todo("03.1");
 }
 
 /*
- * TODO 03.2: sleep until there is an event, get it, and count it in
- * r->events. Returns 0, or -1 if there was an error.
+ * TODO 03.2: sleep until there is an event, take it, and add 1 to r->events.
+ * Leave the acknowledging to TODO 03.5. Returns 0, or -1 after an error
+ * message. Read sleep_until_event() in cq_channel.c first; you need no
+ * deadline here, and so no poll(2).
  */
 static int next_event(struct receiver *r)
 {
-	(void)r;
 	return todo("03.2");
 }
 
 /*
- * TODO 03.3: poll until the queue is empty and take() each completion.
- * Returns 0, or -1 if polling or a completion failed.
+ * TODO 03.3: poll until the queue is empty, and give each completion to take().
+ * Returns 0, or -1 if a poll or a completion has failed. Read drain() in
+ * cq_channel.c first.
  */
 static int drain(struct receiver *r)
 {
-	(void)r;
-	(void)take;
 	return todo("03.3");
 }
 
 /*
- * TODO 03.4: use the three above until @count completions were taken. Never
- * sleep when there is one in the queue; always sleep when there is none.
+ * TODO 03.4: call the three functions above, in the right order, until @count
+ * completions have been taken in all. Never sleep while there is one in the
+ * queue, and always sleep while there is none. Returns 0, or -1 if one of the
+ * three did. Read wait_for() in cq_channel.c first.
  */
 static int take_all(struct receiver *r, int count)
 {
-	(void)r;
-	(void)count;
 	return todo("03.4");
 }
 
 /*
- * TODO 03.5: acknowledge all events that were got: without that,
- * ibv_destroy_cq() waits for ever.
+ * TODO 03.5: acknowledge all events that were taken, with one call, because
+ * ibv_destroy_cq() waits until they are. sleep_until_event() in cq_channel.c
+ * does it for one event at a time.
  */
 static void acknowledge(struct receiver *r)
 {
-	(void)r;
 	todo("03.5");
 }
 
-/* Given, the prop: a queue pair that can receive ROOM messages. */
-static struct ibv_qp *create_prop(struct ibv_pd *pd, struct ibv_cq *cq)
+/* Given: a queue pair with ROOM receives posted. NULL after an error message. */
+static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *cq, int port)
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq,
@@ -116,38 +123,45 @@ static struct ibv_qp *create_prop(struct ibv_pd *pd, struct ibv_cq *cq)
 		.cap = { .max_send_wr = 1, .max_recv_wr = ROOM },
 		.qp_type = IBV_QPT_RC,
 	};
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = port,
+	};
 	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad_wr;
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 
-	if (!qp)
+	if (missing(qp, "ibv_create_qp"))
 		return NULL;
-	errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT |
-			      IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
-	for (int i = 0; i < ROOM && !errno; i++)
-		errno = ibv_post_recv(qp, &wr, &bad_wr);
-	if (!errno)
-		return qp;
-	ibv_destroy_qp(qp);
+	if (failed(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT |
+				 IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS),
+		   "ibv_modify_qp(RESET -> INIT)"))
+		goto fail;
+	for (int i = 0; i < ROOM; i++)
+		if (failed(ibv_post_recv(qp, &wr, &bad_wr), "ibv_post_recv"))
+			goto fail;
+	return qp;
+
+fail:
+	RELEASE(ibv_destroy_qp, qp);
 	return NULL;
 }
 
-/* Given: the sender's queue pair and ours get to know each other. */
-static int introduce(struct ibv_qp *qp, int sock)
+/* Given: exchange addresses with the sender over TCP, and connect to it. */
+static int connect_to_sender(struct ibv_qp *qp, int port_num, int sock)
 {
 	struct address local = { .qpn = qp->qp_num }, remote;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
-		.ah_attr = { .is_global = 1, .port_num = 1 },
+		.ah_attr = { .is_global = 1, .port_num = port_num },
 		.min_rnr_timer = 12,
 	};
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;
-	int err;
 
-	if (ibv_query_port(qp->context, 1, &port) ||
-	    gid_find(qp->context, 1, &port, -1, &gid))
+	if (failed(ibv_query_port(qp->context, port_num, &port),
+		   "ibv_query_port(%d)", port_num) ||
+	    gid_choose(qp->context, port_num, &port, -1, &gid))
 		return -1;
 	local.gid = gid.gid;
 	if (exchange_send_address(sock, &local) ||
@@ -159,54 +173,57 @@ static int introduce(struct ibv_qp *qp, int sock)
 	attr.ah_attr.grh.hop_limit = 64;
 	attr.dest_qp_num = remote.qpn;
 	attr.rq_psn = remote.psn;
-	err = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV |
-			    IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (err)
-		print_error(err, "ibv_modify_qp(RTR)");
-	return err;
+	return failed(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV |
+				    IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_MIN_RNR_TIMER),
+		      "ibv_modify_qp(INIT -> RTR)");
 }
 
 int main(int argc, char *argv[])
 {
-	struct ibv_device **list = NULL;
+	struct ibv_device **list = NULL, *device;
 	struct ibv_context *context = NULL;
 	struct ibv_pd *pd = NULL;
-	struct ibv_qp *prop = NULL;
+	struct ibv_qp *qp = NULL;
 	struct receiver r = { 0 };
-	int sock = -1, status = EXIT_FAILURE;
+	int sock = -1, port = 0, status = EXIT_FAILURE;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_output();
 	if (argc != 4) {
 		fprintf(stderr, "usage: exercise HOST PORT COUNT\n");
 		return EXIT_USAGE;
 	}
 
-	/* 1. What chapter 03 has made so far, and the prop. */
+	/* 1. What the chapter has made so far, and the queue pair. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		print_error(list ? 0 : errno, "no RDMA device");
-		status = EXIT_NO_DEVICE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
-	context = ibv_open_device(list[0]);
-	if (context) {
-		pd = ibv_alloc_pd(context);
-		r.channel = ibv_create_comp_channel(context);
-	}
-	if (pd && r.channel)
-		r.cq = ibv_create_cq(context, ROOM, NULL, r.channel, 0);
-	if (r.cq)
-		prop = create_prop(pd, r.cq);
-	if (!prop) {
-		print_error(errno, "a queue pair and what it needs");
+	device = device_choose(list, NULL, &port);
+	if (!device)
 		goto out;
-	}
+	context = ibv_open_device(device);
+	if (missing(context, "ibv_open_device"))
+		goto out;
+	pd = ibv_alloc_pd(context);
+	if (missing(pd, "ibv_alloc_pd"))
+		goto out;
+	r.channel = ibv_create_comp_channel(context);
+	if (missing(r.channel, "ibv_create_comp_channel"))
+		goto out;
+	r.cq = ibv_create_cq(context, ROOM, NULL, r.channel, 0);
+	if (missing(r.cq, "ibv_create_cq(%d)", ROOM))
+		goto out;
+	qp = create_qp(pd, r.cq, port);
+	if (!qp)
+		goto out;
 	sock = exchange_connect(argv[1], atoi(argv[2]), TIMEOUT);
-	if (sock < 0 || introduce(prop, sock))
+	if (sock < 0 || connect_to_sender(qp, port, sock))
 		goto out;
 
-	/* 2. The first one by hand: arm, sleep, poll. */
+	/* 2. The first burst by hand: arm, sleep, drain. */
 	if (arm(&r))
 		goto out;
 	checkpoint("armed");
@@ -217,7 +234,7 @@ int main(int argc, char *argv[])
 		goto out;
 	checkpoint("drained");
 
-	/* 3. All the others. */
+	/* 3. All others in the loop. */
 	if (take_all(&r, atoi(argv[3])))
 		goto out;
 	puts("all");
@@ -228,7 +245,7 @@ out:
 		close(sock);
 	if (r.cq)
 		acknowledge(&r);
-	status |= RELEASE(ibv_destroy_qp, prop);
+	status |= RELEASE(ibv_destroy_qp, qp);
 	status |= RELEASE(ibv_destroy_cq, r.cq);
 	status |= RELEASE(ibv_destroy_comp_channel, r.channel);
 	checkpoint("clean");

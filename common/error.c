@@ -1,38 +1,80 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "error.h"
 
-/* A line is one write(2): two programs on one terminal don't mix theirs. */
-#define LINE_SIZE 512
+/* A longer message is cut off. */
+#define TEXT_SIZE 512
 
-void print_error(int err, const char *format, ...)
+/* Runs when the program exits. */
+static void check_output(void)
 {
-	char text[LINE_SIZE], what[128] = "";
-	va_list args;
+	errno = 0;
+	if (fflush(stdout) || ferror(stdout)) {
+		print_error(errno, "writing to standard output");
+		print_hint("some of the output is lost; is the disk full?");
+		_exit(EXIT_FAILURE);
+	}
+}
 
-	va_start(args, format);
+void start_output(void)
+{
+	/*
+	 * If a standard descriptor is closed, the next open(2) would get its
+	 * number, and our output would be written to an RDMA device. So fill
+	 * the gap with something that refuses it: read(2) and write(2) fail
+	 * with EBADF here.
+	 */
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+			_exit(EXIT_FAILURE);
+	}
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	atexit(check_output);
+}
+
+static void print_line(int err, const char *format, va_list args)
+{
+	char text[TEXT_SIZE], reason[128] = "";
+
 	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
 	if (err) {
-		/* The kernel has a few that the C library doesn't know. */
+		/* The kernel uses a few that the C library has no name for. */
 		const char *name = strerrorname_np(err);
 
-		snprintf(what, sizeof(what), ": %s (%s)",
+		snprintf(reason, sizeof(reason), ": %s (%s)",
 			 name ? name : "errno", strerror(err));
 	}
 
+	/*
+	 * One call for the whole line: stderr is unbuffered, so two would be
+	 * two writes, and the lines of a server and a client on one terminal
+	 * would mix.
+	 */
 	fflush(stdout);
 	fprintf(stderr, "%s: %s%s\n", program_invocation_short_name, text,
-		what);
+		reason);
+}
+
+void print_error(int err, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	print_line(err, format, args);
+	va_end(args);
 }
 
 void print_hint(const char *format, ...)
 {
-	char text[LINE_SIZE];
+	char text[TEXT_SIZE];
 	va_list args;
 
 	va_start(args, format);
@@ -41,24 +83,59 @@ void print_hint(const char *format, ...)
 	fprintf(stderr, "  hint: %s\n", text);
 }
 
+int failed(int err, const char *format, ...)
+{
+	va_list args;
+
+	if (!err)
+		return 0;
+
+	va_start(args, format);
+	print_line(err, format, args);
+	va_end(args);
+	return -1;
+}
+
+int missing(const void *obj, const char *format, ...)
+{
+	int err = errno;
+	va_list args;
+
+	if (obj)
+		return 0;
+
+	va_start(args, format);
+	print_line(err, format, args);
+	va_end(args);
+	return -1;
+}
+
 int no_device(int err)
 {
+	/* ENOSYS: this kernel was built without RDMA. */
+	if (err && err != ENOSYS) {
+		print_error(err, "ibv_get_device_list");
+		return EXIT_FAILURE;
+	}
+
 	print_error(err, "no RDMA device");
-	print_hint("tests/lab/lab run -- %s has one; make doctor says more",
+	print_hint("run it where there is one: tests/lab/lab run -- %s",
 		   program_invocation_name);
-	/* ENOSYS: the kernel knows nothing of RDMA. */
-	return !err || err == ENOSYS ? EXIT_NO_DEVICE : EXIT_FAILURE;
+	return EXIT_NO_DEVICE;
 }
 
 int released(const char *destroy, int result)
 {
+	/* ibv_close_device(3) returns -1 and sets errno; others return it. */
+	int err = result < 0 ? errno : result;
+
 	if (result == 0) {
 		printf("released: %s\n", destroy);
 		return 0;
 	}
 
-	/* An errno value, but for ibv_close_device(), which gives -1. */
-	print_error(result < 0 ? errno : result, "%s", destroy);
-	print_hint("EBUSY means: something made from it is still there");
+	print_error(err, "%s", destroy);
+	if (err == EBUSY)
+		print_hint("an object that was made from it still exists");
 	return 1;
 }

@@ -1,221 +1,180 @@
-#include <ctype.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "error.h"
 #include "exchange.h"
 
-/*
- * An address in transit: LID, QPN, PSN and the GID's bytes in hex, and a NUL.
- * ibv_rc_pingpong writes lower case and reads either. We write the PSN in
- * upper case, and so know our own kind by the PSN's first digit.
- */
-#define ADDRESS_SIZE \
-	sizeof("llll:qqqqqq:pppppp:gggggggggggggggggggggggggggggggg")
-#define MARK_OFFSET (sizeof("llll:qqqqqq:") - 1)
-
-/* With these bits set, the first hex digit is a letter. */
-#define PSN_MARK 0xc00000
-
-/* How often a client looks again for a server that isn't there yet. */
-#define TRIES_PER_SECOND 10
-
-unsigned int random_psn(void)
+int exchange_set_timeout(int sock, int timeout)
 {
-	unsigned int psn = 0;
-
-	/* Random, so that late packets of an earlier run don't fit. */
-	if (getrandom(&psn, sizeof(psn), 0) < 0)
-		psn = (unsigned int)getpid();
-	return (psn & 0xffffff) | PSN_MARK;
-}
-
-/*
- * Get a socket and @use it, to connect() or to bind(). Returns it, or -1 and
- * errno, which is 0 if the error was printed already.
- */
-static int open_socket(const char *host, int tcp_port, int timeout,
-		       int (*use)(int, const struct sockaddr *, socklen_t))
-{
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
 	struct timeval wait = { .tv_sec = timeout };
-	struct addrinfo *list;
-	char service[sizeof("65535")];
-	int on = 1, off = 0, sock = -1, err;
 
-	snprintf(service, sizeof(service), "%d", tcp_port);
-	err = getaddrinfo(host, service, &hints, &list);
-	if (err) {
-		print_error(0, "server \"%s\": %s", host, gai_strerror(err));
-		print_hint("the one argument is the server's name or address");
-		errno = 0;
-		return -1;
-	}
-
-	for (struct addrinfo *ai = list; ai && sock < 0; ai = ai->ai_next) {
-		sock = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (sock < 0) {
-			err = errno;
-			continue;
-		}
-
-		/* No call waits longer, accept()ed sockets too: socket(7). */
-		setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
-		setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-		/* For a server: at once again, and for IPv4 clients as well. */
-		setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-		setsockopt(sock, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-
-		if (use(sock, ai->ai_addr, ai->ai_addrlen)) {
-			/* One address that took too long is enough. */
-			if (err != ETIMEDOUT)
-				err = errno == EINPROGRESS ? ETIMEDOUT : errno;
-			close(sock);
-			sock = -1;
-		}
-	}
-
-	freeaddrinfo(list);
-	errno = err;
-	return sock;
+	if (setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) ||
+	    setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)))
+		return failed(errno, "setsockopt(SO_RCVTIMEO)");
+	return 0;
 }
 
-int exchange_connect(const char *host, int tcp_port, int timeout)
+/* The timeout that exchange_set_timeout() gave to @sock, in seconds. */
+static int timeout_of(int sock)
 {
-	int sock = open_socket(host, tcp_port, timeout, connect);
+	struct timeval wait = { 0 };
+	socklen_t size = sizeof(wait);
 
-	for (int tries = 1; sock < 0 && errno == ECONNREFUSED &&
-	     tries < timeout * TRIES_PER_SECOND; tries++) {
-		if (tries == TRIES_PER_SECOND)
-			print_error(0, "no server at %s port %d yet, trying on",
-				    host, tcp_port);
-		usleep(1000000 / TRIES_PER_SECOND);
-		sock = open_socket(host, tcp_port, timeout, connect);
-	}
-
-	if (sock < 0 && errno) {
-		print_error(errno, "connecting to %s port %d", host, tcp_port);
-		print_hint("is a server running there, with the same -p?");
-	}
-	return sock;
-}
-
-int exchange_serve(int tcp_port, int timeout)
-{
-	int listener = open_socket("::", tcp_port, timeout, bind);
-	int sock = -1;
-
-	if (listener < 0 && errno == EAFNOSUPPORT)	/* no IPv6 here */
-		listener = open_socket("0.0.0.0", tcp_port, timeout, bind);
-
-	if (listener < 0 || listen(listener, 1)) {
-		print_error(errno, "listening on TCP port %d", tcp_port);
-		print_hint("-p takes another one, on both sides");
-	} else {
-		sock = TEMP_FAILURE_RETRY(accept(listener, NULL, NULL));
-		if (sock < 0) {
-			print_error(errno == EAGAIN ? ETIMEDOUT : errno,
-				    "no client on TCP port %d", tcp_port);
-			print_hint("start one with this machine's name; "
-				   "--timeout waits longer");
-		}
-	}
-
-	if (listener >= 0)
-		close(listener);
-	return sock;
+	if (getsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &wait, &size))
+		return 0;
+	return (int)wait.tv_sec;
 }
 
 int exchange_send(int sock, const void *msg, size_t size, const char *what)
 {
-	/* All at once: ibv_rc_pingpong reads only once. */
-	ssize_t n = TEMP_FAILURE_RETRY(send(sock, msg, size, MSG_NOSIGNAL));
+	long long deadline = deadline_after(timeout_of(sock));
+	struct pollfd fd = { .fd = sock, .events = POLLOUT };
+	size_t sent = 0;
 
-	if (n == (ssize_t)size)
+	/*
+	 * ibv_rc_pingpong reads only once, so the whole message should go in
+	 * one call. The loop is for a kernel that takes less.
+	 */
+	while (sent < size) {
+		int ready = poll_until(&fd, 1, deadline);
+		ssize_t n;
+
+		if (ready < 0)
+			return -1;
+		if (ready == 0)
+			return failed(ETIMEDOUT, "sending %s", what);
+
+		n = send(sock, (const char *)msg + sent, size - sent,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno != EAGAIN && errno != EINTR) {
+			print_error(errno, "sending %s", what);
+			print_hint("the peer is gone; its messages may say "
+				   "why");
+			return -1;
+		}
+		if (n > 0)
+			sent += (size_t)n;
+	}
+	return 0;
+}
+
+/*
+ * Receive @size bytes, in as many pieces as they come. *@got becomes the
+ * number that came. Returns 0, or -1 after an error message.
+ */
+static int receive(int sock, char *msg, size_t size, const char *what,
+		   size_t *got)
+{
+	const int timeout = timeout_of(sock);
+	long long deadline = deadline_after(timeout);
+	struct pollfd fd = { .fd = sock, .events = POLLIN };
+	char text[ADDRESS_SIZE];
+	ssize_t n = 0;
+	int ready = 1;
+
+	*got = 0;
+	while (*got < size) {
+		ready = poll_until(&fd, 1, deadline);
+		if (ready < 0)
+			return -1;
+		if (ready == 0)
+			break;
+
+		n = recv(sock, msg + *got, size - *got, MSG_DONTWAIT);
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			break;
+		if (n > 0)
+			*got += (size_t)n;
+	}
+	if (*got == size)
 		return 0;
 
-	print_error(n < 0 ? errno : 0, "sending %s", what);
-	print_hint("the peer is gone; its messages may say why");
+	if (ready == 0)
+		print_error(ETIMEDOUT,
+			    "receiving %s: %zu of %zu bytes came "
+			    "in %d s",
+			    what, *got, size, timeout);
+	else
+		print_error(n < 0 ? errno : 0,
+			    "receiving %s: the peer closed "
+			    "the connection after %zu of %zu bytes",
+			    what, *got, size);
+	if (*got > 0)
+		print_hint("this came: \"%s\"",
+			   printable(msg, *got, text, sizeof(text)));
+	if (ready == 0)
+		print_hint("is the peer a ping-pong program, and not stopped?");
+	else
+		print_hint("the peer's messages may say why");
 	return -1;
 }
 
 int exchange_receive(int sock, void *msg, size_t size, const char *what)
 {
-	ssize_t n = TEMP_FAILURE_RETRY(recv(sock, msg, size, MSG_WAITALL));
+	size_t got;
 
-	if (n == (ssize_t)size)
-		return 0;
-
-	if (n < 0 && errno == EAGAIN) {
-		print_error(ETIMEDOUT, "receiving %s", what);
-		print_hint("is the peer a ping-pong program, and not stopped?");
-	} else {
-		print_error(n < 0 ? errno : 0, "receiving %s: the peer sent "
-			    "%zd of %zu bytes", what, n < 0 ? 0 : n, size);
-		print_hint("its messages may say why; "
-			   "ibv_rc_pingpong on RoCE needs -g");
-	}
-	return -1;
-}
-
-int exchange_same(int sock, const char *text, const char *what)
-{
-	char ours[64] = "", theirs[64];
-
-	snprintf(ours, sizeof(ours), "%s", text);
-	if (exchange_send(sock, ours, sizeof(ours), what) ||
-	    exchange_receive(sock, theirs, sizeof(theirs), what))
-		return -1;
-
-	theirs[sizeof(theirs) - 1] = '\0';
-	if (strcmp(ours, theirs) == 0)
-		return 0;
-
-	print_error(0, "here %s are %s, at the peer %s", what, ours, theirs);
-	print_hint("they must be the same on both sides");
-	return -1;
+	return receive(sock, msg, size, what, &got);
 }
 
 int exchange_send_address(int sock, const struct address *ours)
 {
-	char msg[ADDRESS_SIZE];
-	int n = snprintf(msg, sizeof(msg), "%04x:%06x:%06X:", ours->lid,
-			 ours->qpn, ours->psn);
+	char text[ADDRESS_SIZE];
 
-	for (int i = 0; i < 16; i++)
-		n += snprintf(msg + n, sizeof(msg) - (size_t)n, "%02x",
-			      ours->gid.raw[i]);
-	return exchange_send(sock, msg, sizeof(msg), "our address");
+	address_write(ours, text);
+	return exchange_send(sock, text, sizeof(text), "our address");
 }
 
 int exchange_receive_address(int sock, struct address *theirs)
 {
-	char msg[ADDRESS_SIZE + 1] = "";
-	char gid[sizeof("gggggggggggggggggggggggggggggggg")];
-	int end = 0;
+	char text[ADDRESS_SIZE], shown[ADDRESS_SIZE];
+	size_t got;
 
-	if (exchange_receive(sock, msg, ADDRESS_SIZE, "the peer's address"))
-		return -1;
-
-	sscanf(msg, "%4x:%6x:%6x:%32[0-9A-Fa-f]%n", &theirs->lid, &theirs->qpn,
-	       &theirs->psn, gid, &end);
-	if (end != ADDRESS_SIZE - 1) {
-		for (char *c = msg; *c; c++)
-			*c = isprint((unsigned char)*c) ? *c : '.';
-		print_error(0, "not an address: \"%s\"", msg);
-		print_hint("what uses this TCP port is no ping-pong program");
+	if (receive(sock, text, sizeof(text), "the peer's address", &got)) {
+		/* It read our GID, and then could not use its own. */
+		if (got == 0 && exchange_closed(sock))
+			print_hint("if it is an ibv_rc_pingpong, it needs -g "
+				   "on RoCE");
 		return -1;
 	}
+	if (address_parse(text, sizeof(text), theirs))
+		return 0;
 
-	for (size_t i = 0; i < 16; i++)
-		sscanf(gid + 2 * i, "%2hhx", &theirs->gid.raw[i]);
-	theirs->own_kind = isupper((unsigned char)msg[MARK_OFFSET]);
-	return 0;
+	print_error(0, "not an address: \"%s\"",
+		    printable(text, sizeof(text), shown, sizeof(shown)));
+	print_hint("the program at this TCP port is not a ping-pong program");
+	return -1;
+}
+
+int exchange_send_done(int sock)
+{
+	return exchange_send(sock, "done", sizeof("done"), "\"done\"");
+}
+
+int exchange_receive_done(int sock)
+{
+	char done[sizeof("done")];
+
+	return exchange_receive(sock, done, sizeof(done), "\"done\"");
+}
+
+bool exchange_closed(int sock)
+{
+	struct pollfd fd = { .fd = sock, .events = POLLRDHUP };
+
+	return poll_until(&fd, 1, 0) > 0;
+}
+
+int exchange_check_peer(int sock)
+{
+	if (!exchange_closed(sock))
+		return 0;
+
+	print_error(0, "the peer gave up or died");
+	print_hint("its messages may say why");
+	return -1;
 }

@@ -1,8 +1,13 @@
 /*
  * The TCP side channel, over which two queue pairs learn of each other before
  * either can send. It speaks the language of rdma-core's ibv_rc_pingpong.
- * No call here waits longer than the timeout, in seconds, for the peer's next
- * sign. All print their own errors and then return -1.
+ *
+ * @timeout is in seconds. The first four functions give the socket this
+ * timeout, and from then on no call here waits longer than that. (Looking up a
+ * host's name is the exception: the system's resolver has its own limits.)
+ *
+ * The functions that return a socket return -1 after an error message; all
+ * others return 0, or -1 after an error message.
  */
 #ifndef COMMON_EXCHANGE_H
 #define COMMON_EXCHANGE_H
@@ -10,32 +15,70 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <infiniband/verbs.h>
+#include "address.h"
+#include "settings.h"
 
-/* What a queue pair must know of its peer. */
-struct address {
-	unsigned int lid;	/* local identifier; 0 on RoCE */
-	unsigned int qpn;	/* queue pair number, 24 bits */
-	unsigned int psn;	/* first packet sequence number, 24 bits */
-	union ibv_gid gid;	/* global identifier; all zero for none */
-	bool own_kind;		/* received from one of our own programs */
-};
-
-/* A random PSN to start with, of a kind that can carry our mark. */
-unsigned int random_psn(void);
-
-/* Connect to the server, which may be late; or be the server for one client. */
+/* Connect to a server. If it is not there yet, try until the timeout. */
 int exchange_connect(const char *host, int tcp_port, int timeout);
+
+/* Be the server for the first client that connects. */
 int exchange_serve(int tcp_port, int timeout);
+
+/*
+ * Be the server for the first client that sends an address, which is put into
+ * @theirs. Whatever else connects meanwhile, such as a port scanner, is
+ * reported, closed, and keeps nobody waiting.
+ */
+int exchange_serve_address(int tcp_port, int timeout, struct address *theirs);
+
+/* Listen for clients by IPv6 and IPv4, for the two functions above. The socket
+ * has no timeout, and accept(2) on it does not wait: poll(2) first. */
+int exchange_listen(int tcp_port);
+
+/* Give @sock its timeout. The functions above do this. */
+int exchange_set_timeout(int sock, int timeout);
 
 /* Send or receive all of @size bytes; @what they are goes into messages. */
 int exchange_send(int sock, const void *msg, size_t size, const char *what);
 int exchange_receive(int sock, void *msg, size_t size, const char *what);
 
-/* Both sides call this; it fails unless both have the same short @text. */
-int exchange_same(int sock, const char *text, const char *what);
-
 int exchange_send_address(int sock, const struct address *ours);
 int exchange_receive_address(int sock, struct address *theirs);
+
+/*
+ * The client sends "done" when it has the server's address, not when it can
+ * receive. The server does not look at the bytes.
+ */
+int exchange_send_done(int sock);
+int exchange_receive_done(int sock);
+
+/*
+ * Both sides call this; it fails unless both have the same @text, which has
+ * at most 63 characters. @what names it in messages.
+ */
+int exchange_same(int sock, const char *text, const char *what);
+
+/*
+ * After the exchange of addresses. A program of our own kind stays connected:
+ * fail unless it has the same @settings. An ibv_rc_pingpong closes the
+ * connection here, and so do we; *@sock becomes -1.
+ */
+int exchange_agree(int *sock, const struct address *remote,
+		   const struct settings *settings);
+
+/*
+ * Both sides call this at the end, and neither goes on before the other has
+ * come so far. With @sock -1 there is nobody to wait for.
+ */
+int exchange_goodbye(int sock);
+
+/*
+ * Has the peer closed the connection? When a program dies, its kernel closes
+ * it, too. Does not wait. With @sock -1, for no connection, the answer is no.
+ */
+bool exchange_closed(int sock);
+
+/* The same as an error: 0 if not, or -1 after an error message. */
+int exchange_check_peer(int sock);
 
 #endif

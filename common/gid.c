@@ -47,43 +47,56 @@ const char *gid_kind(const struct ibv_gid_entry *entry)
 						    kind[rank_of(entry)];
 }
 
-int gid_find(struct ibv_context *context, int number,
-	     const struct ibv_port_attr *port, int index,
-	     struct ibv_gid_entry *gid)
+int gid_choose(struct ibv_context *context, int number,
+	       const struct ibv_port_attr *port, int index,
+	       struct ibv_gid_entry *gid)
 {
-	int first = index < 0 ? 0 : index;
-	int last = index < 0 ? port->gid_tbl_len - 1 : index;
-	int err = 0;
-	char text[INET6_ADDRSTRLEN];
+	int count = port->gid_tbl_len;
+	int first = index, last = index;
 
 	*gid = (struct ibv_gid_entry){ 0 };
-	if (index < 0 && port->link_layer != IBV_LINK_LAYER_ETHERNET) {
-		printf("GID:     none; on InfiniBand the LID is enough\n");
-		return 0;
+	if (count > GID_INDEXES)
+		count = GID_INDEXES;
+	if (index < 0) {
+		if (port->link_layer != IBV_LINK_LAYER_ETHERNET)
+			return 0;
+		first = 0;
+		last = count - 1;
 	}
 
 	for (int i = first; i <= last && rank_of(gid) != IPV4; i++) {
 		struct ibv_gid_entry entry;
+		int err = ibv_query_gid_ex(context, number, i, &entry, 0);
 
-		/* ENODATA: the table has gaps. */
-		err = ibv_query_gid_ex(context, number, i, &entry, 0);
-		if (err && err != ENODATA)
-			break;
-		if (!err && rank_of(&entry) > rank_of(gid))
+		/* ENODATA: an empty entry. The table has gaps. */
+		if (err == ENODATA)
+			continue;
+		if (failed(err, "ibv_query_gid_ex(port %d, index %d)", number,
+			   i))
+			return -1;
+		if (rank_of(&entry) > rank_of(gid))
 			*gid = entry;
 	}
 
-	if (gid_is_zero(&gid->gid)) {
-		print_error(err ? err : ENODATA,
-			    index < 0 ? "no GID" : "GID index %d", index);
-		print_hint("the table of port %d has indices 0 to %d, most of "
-			   "them empty; make run-01 shows it", number,
-			   port->gid_tbl_len - 1);
-		return -1;
-	}
+	if (!gid_is_zero(&gid->gid))
+		return 0;
 
-	printf("GID:     index %u, %s, %s, %s\n", gid->gid_index,
-	       gid_text(&gid->gid, text), gid_kind(gid),
-	       index < 0 ? "the port's best" : "given with -g");
-	return 0;
+	if (index < 0)
+		print_error(0, "port %d has no GID", number);
+	else
+		print_error(0, "port %d has no GID at index %d", number, index);
+	print_hint("make run-01 shows the port's table; its indices are 0 to "
+		   "%d, and most of them are empty", count - 1);
+	return -1;
+}
+
+void gid_print(const struct ibv_gid_entry *gid, const char *reason)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	if (gid_is_zero(&gid->gid))
+		printf("GID:     none; on InfiniBand the LID is enough\n");
+	else
+		printf("GID:     index %u, %s, %s, %s\n", gid->gid_index,
+		       gid_text(&gid->gid, text), gid_kind(gid), reason);
 }

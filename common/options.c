@@ -7,7 +7,8 @@
 #include "error.h"
 #include "options.h"
 
-#define OPTIONS_MAX 16
+/* The largest number of options in a table, not counting --help. */
+#define OPTIONS_MAX 20
 
 static void print_help(const struct option_spec *spec, const char *operand,
 		       const char *notes)
@@ -29,7 +30,7 @@ static void print_help(const struct option_spec *spec, const char *operand,
 		width -= printf("  %-3s --%s", letter, spec->name) - 5;
 		printf("%-*s %s\n", width, argument, spec->meaning);
 	}
-	printf("  -h, --help           this\n");
+	printf("  -h, --help           print this help\n");
 	if (notes)
 		printf("\n%s\n", notes);
 }
@@ -63,12 +64,16 @@ static int set_number(const struct option_spec *spec)
 int options_parse(int argc, char *argv[], const struct option_spec *specs,
 		  const char *operand, const char *notes)
 {
-	struct option names[OPTIONS_MAX + 1] = { { "help", 0, NULL, 'h' } };
-	char letters[2 * OPTIONS_MAX] = "h";
+	struct option names[OPTIONS_MAX + 2] = { { "help", 0, NULL, 'h' } };
+	char letters[2 * OPTIONS_MAX + 2] = "h";
 	const char *extra;
 	int c, end = 1;
 
-	for (int i = 0; specs[i].name && i < OPTIONS_MAX - 1; i++) {
+	for (int i = 0; specs[i].name; i++) {
+		if (i == OPTIONS_MAX) {
+			print_error(0, "this program has too many options");
+			return -1;
+		}
 		names[i + 1].name = specs[i].name;
 		names[i + 1].has_arg = specs[i].argument != NULL;
 		names[i + 1].val = specs[i].letter;
@@ -87,7 +92,7 @@ int options_parse(int argc, char *argv[], const struct option_spec *specs,
 
 		while (spec->name && spec->letter != c)
 			spec++;
-		if (!spec->name) {	/* getopt_long() has said why */
+		if (!spec->name) {	/* getopt_long() has printed why */
 			print_hint("--help lists the options");
 			return -1;
 		}
@@ -106,5 +111,16 @@ int options_parse(int argc, char *argv[], const struct option_spec *specs,
 		return 0;
 	print_error(0, "one argument too many: %s", extra);
 	print_hint("--help lists the options");
+	return -1;
+}
+
+int option_at_most(const char *option, long long value, long long max)
+{
+	if (value <= max)
+		return 0;
+
+	print_error(0, "%s %lld is more than this port can do", option, value);
+	print_hint("%lld is the most; make run-01 PROGRAM=attributes lists all "
+		   "limits", max);
 	return -1;
 }

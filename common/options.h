@@ -1,4 +1,4 @@
-/* The command line, by a table of options, from which --help is made, too. */
+/* Parse the command line with a table of options, and print --help from it. */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -6,25 +6,36 @@
 
 #define EXIT_USAGE 2
 
-/* One option, and the one of the last three that it sets. */
+/*
+ * One option. Set exactly one of flag, text and number: it points to the
+ * variable that the option fills in. An entry without a name ends the table.
+ */
 struct option_spec {
-	int letter;		/* -x; below 32: it has only the long form */
-	const char *name;	/* --name; NULL ends a table */
-	const char *argument;	/* what --help calls it; NULL: takes none */
-	const char *meaning;
-	bool *flag;
-	const char **text;	/* stays part of argv */
-	int *number;
-	int min, max;		/* of the number */
+	int letter;		/* of -x; below 32: only --name exists */
+	const char *name;	/* of --name */
+	const char *argument;	/* its name in --help; NULL if it takes none */
+	const char *meaning;	/* for --help */
+	bool *flag;		/* becomes true */
+	const char **text;	/* becomes the argument, a part of argv */
+	int *number;		/* becomes the argument, a whole number */
+	int min, max;		/* the smallest and the largest number */
 };
 
 /*
- * Set what the options in @argv say; -h or --help prints the help and exits.
- * If @operand names one, a single argument may stand besides the options, in
- * argv[optind]. @notes, if not NULL, ends the help. Returns 0, or -1 after an
- * error message: exit with EXIT_USAGE then.
+ * Fill in the variables of the options that are in @argv; -h or --help prints
+ * the help and ends the program. If @operand is not NULL, one argument that is
+ * not an option is accepted: --help calls it @operand, and the caller finds it
+ * in argv[optind]. Unless @notes is NULL, it is printed below the help.
+ * Returns 0, or -1 after an error message; then exit with EXIT_USAGE.
  */
 int options_parse(int argc, char *argv[], const struct option_spec *specs,
 		  const char *operand, const char *notes);
+
+/*
+ * After the options have been read: is the @value of @option more than this
+ * device or port can do? Returns 0, or -1 after an error message if it is
+ * above @max.
+ */
+int option_at_most(const char *option, long long value, long long max);
 
 #endif

@@ -227,92 +227,14 @@ theirs() {
 	}' <<<"$1" | sort
 }
 
-# A device that has everything: under LD_PRELOAD, every attribute is another number,
-# every flag is set, and eight ports go through the states, widths and speeds.
+# A device that has everything, by tests/shims/fake_device.c: `fake` is the library.
 make_fake() {
+	local source=$project/tests/shims/fake_device.c
 	fake=${BUILD%/san}/fake-device.so
-	[[ ! $fake -nt $BATS_TEST_FILENAME ]] || return 0
-	cc -std=gnu11 -D_GNU_SOURCE -Wall -shared -fPIC -o "$fake.$$" -x c - <<-'END'
-		#include <dlfcn.h>
-		#include <stdint.h>
-		#include <infiniband/verbs.h>
-
-		enum { PORTS = 8, PERIOD = 127 };
-
-		static __typeof__(((struct verbs_context *)0)->query_device_ex) device;
-		static __typeof__(((struct verbs_context *)0)->query_port) port;
-
-		static void fill(void *to, size_t size, int from)
-		{
-			for (size_t i = 0; i < size; i++)
-				((uint8_t *)to)[i] = 1 + (i + from) % PERIOD;
-		}
-
-		static int fake_device(struct ibv_context *context,
-				       const struct ibv_query_device_ex_input *input,
-				       struct ibv_device_attr_ex *attr, size_t size)
-		{
-			int err = device(context, input, attr, size);
-
-			fill(attr, size, 0);
-			strcpy(attr->orig_attr.fw_ver, "1.2.3");
-			attr->orig_attr.atomic_cap = IBV_ATOMIC_GLOB;
-			attr->orig_attr.device_cap_flags = ~0;
-			attr->orig_attr.phys_port_cnt = PORTS;
-			attr->phys_port_cnt_ex = PORTS;
-			attr->odp_caps.general_caps = ~0ULL;
-			attr->odp_caps.per_transport_caps.rc_odp_caps = 0x15;
-			attr->odp_caps.per_transport_caps.uc_odp_caps = 0x2a;
-			attr->odp_caps.per_transport_caps.ud_odp_caps = ~0;
-			attr->xrc_odp_caps = 0;
-			attr->hca_core_clock = 156250;
-			attr->device_cap_flags_ex = ~0ULL;
-			attr->tso_caps.supported_qpts = 1 << IBV_QPT_RAW_PACKET;
-			attr->rss_caps.supported_qpts = 1 << IBV_QPT_UD | 1 << 30;
-			attr->packet_pacing_caps.supported_qpts = 1 << IBV_QPT_UD;
-			attr->raw_packet_caps = 0xf;
-			attr->tm_caps.flags = IBV_TM_CAP_RC;
-			attr->max_dm_size = 131072;
-			return err;
-		}
-
-		static int fake_port(struct ibv_context *context, uint8_t number,
-				     struct ibv_port_attr *attr, size_t size)
-		{
-			int gids, err = port(context, 1, attr, size);
-
-			gids = number == 1 ? attr->gid_tbl_len : 0;
-			fill(attr, size, number);
-			attr->gid_tbl_len = gids;
-			attr->state = 1 + number % 4;
-			attr->max_mtu = 1 + number % 5;
-			attr->active_mtu = 1 + (number + 2) % 5;
-			attr->max_vl_num = 1 + number % 5;
-			attr->active_width = 1 << number % 5;
-			attr->active_speed = 1 << (number - 1);
-			attr->phys_state = 1 + number % 7;
-			attr->link_layer = 1 + number % 2;
-			/* What is newer than attributes.c: active_speed_ex. */
-			if (size > 52)
-				memset((char *)attr + 52, 0, size - 52);
-			return err;
-		}
-
-		struct ibv_context *ibv_open_device(struct ibv_device *which)
-		{
-			struct ibv_context *(*open_device)(struct ibv_device *) =
-				dlvsym(RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1");
-			struct ibv_context *context = open_device(which);
-			struct verbs_context *verbs = verbs_get_ctx(context);
-
-			device = verbs->query_device_ex;
-			port = verbs->query_port;
-			verbs->query_device_ex = fake_device;
-			verbs->query_port = fake_port;
-			return context;
-		}
-	END
-	mv "$fake.$$" "$fake"
+	if [[ ! $fake -nt $source ]]; then
+		gcc -std=c11 -D_GNU_SOURCE -shared -fPIC -o "$fake.$$" "$source"
+		mv "$fake.$$" "$fake"
+	fi
 }
 
 # --- devices ---
@@ -328,7 +250,7 @@ make_fake() {
 	run -77 --separate-stderr limited "$devices"
 	assert_output "released: ibv_free_device_list"
 	assert_equal "$stderr" "devices: no RDMA device
-  hint: tests/lab/lab run -- $devices has one; make doctor says more"
+  hint: run it where there is one: tests/lab/lab run -- $devices"
 	run -77 --separate-stderr limited "$attributes"
 	assert_output ""
 	assert_equal "${stderr_lines[0]}" "attributes: no RDMA device"
@@ -407,7 +329,7 @@ make_fake() {
 	assert_line "* later chapters choose rxe_1, port 1, GID index 1"
 	# Debian 12's library makes it ENOENT: it looks for the device elsewhere, too.
 	assert_regex "$stderr" "^devices: ibv_open_device: (EACCES|ENOENT) .*
-  hint: may you read and write /dev/infiniband/uverbs0\?$"
+  hint: do you have permission to read and write /dev/infiniband/uverbs0\?$"
 }
 
 @test "step 3: a port that is down is shown, but not chosen" {
@@ -450,6 +372,27 @@ make_fake() {
 	run -0 limited "$devices"
 	assert_line "  this GID: RoCE v2 and IPv6; no IPv4 there"
 	assert_choice rxe_0 1
+}
+
+@test "step 3: a GID beyond index 255 cannot be used, and is not chosen" {
+	local i
+	for ((i = 2; i < 260; i++)); do
+		echo "address add 10.11.$((i / 200)).$((i % 200))/32 dev eth0"
+	done >"$BATS_TEST_TMPDIR/add"
+	change ip -batch "$BATS_TEST_TMPDIR/add"
+	eventually gid_is rxe_0 259 ::ffff:10.11.1.59
+	# IPv4 is left in the indices from 256 on only.
+	{
+		echo "address delete 10.9.0.1/24 dev eth0"
+		sed 's/add /delete /; 254q' "$BATS_TEST_TMPDIR/add"
+	} | ip -batch -
+	eventually gid_is rxe_0 255 ::
+
+	run -0 limited "$devices"
+	assert_line "  this GID: RoCE v2, link-local; no other address there"
+	refute_output --partial 10.11.1.59
+	assert_choice rxe_0 0
+	run -2 limited "$pingpong" -g 256 ""
 }
 
 @test "usage: --help is no error; a wrong option is one, with a hint" {

@@ -4,6 +4,8 @@
 load helpers
 
 qp_states=$BUILD/04-qp-states/qp_states
+qp_transitions=$BUILD/04-qp-states/qp_transitions
+qp_errors=$BUILD/04-qp-states/qp_errors
 
 # What RC needs at each step, from the table in ibv_modify_qp(3), with the values that
 # <infiniband/verbs.h> gives to the bits.
@@ -28,12 +30,17 @@ declare -gA may=(
 	[ERR]=' RESET ERR '
 )
 
-# Two runs for many tests: one that pauses, while the kernel is asked at each pause; and
-# one in which all calls of ibv_modify_qp() are logged.
+# One run of each program for many tests: qp_states pauses, and the kernel is asked at each
+# pause; of qp_transitions each call of ibv_modify_qp() is logged; and the kernel is asked
+# whenever qp_errors asks the device.
 setup_file() {
 	seen=$BATS_FILE_TMPDIR
 	pause_and_look
-	with_shim log "$qp_states" >"$seen/logged-out"
+	with_shim log "$qp_transitions" >"$seen/transitions"
+	with_shim look "$qp_errors" >"$seen/errors" 2>"$seen/errors-err"
+	jq -rs 'range(0; length; 3) as $i | .[$i] as $qpn | .[$i + 1] as $sends | .[$i + 2][] |
+		select(.lqpn == $qpn) | [$qpn, .state, .["sq-psn"], .["rq-psn"], $sends] | @tsv' \
+		"$seen/look" >"$seen/kernel"
 }
 
 setup() {
@@ -57,8 +64,7 @@ change() {
 }
 
 # Runs qp_states -p. At pause number N, qp.N is what the kernel knows of its queue pairs:
-# number, type, state, the peer's number, first or next PSN to receive and to send; and
-# sends.N how many sends the device has made in its life.
+# number, type, state, the peer's number, first or next PSN to receive and to send.
 pause_and_look() (
 	trap - DEBUG # Bats' own, which makes every command slow
 	set +e
@@ -76,88 +82,21 @@ pause_and_look() (
 		rdma -d -j resource show qp >"$seen/all"
 		jq -r ".[] | select(.pid == $child) | [.lqpn, .type, .state, .rqpn,
 			.[\"rq-psn\"], .[\"sq-psn\"]] | @tsv" "$seen/all" >"$seen/qp.$pauses"
-		cat /sys/class/infiniband/*/ports/1/hw_counters/rdma_sends >"$seen/sends.$pauses"
 		echo >&"$enter"
 	done
 	wait $job
 	echo "$? $child" >"$seen/status"
 )
 
-# Runs `${@:2}` with a shim between it and libibverbs. $1 is what it does: "log" writes
-# each call of ibv_modify_qp() to $seen/log, as QPN, state, new state, mask, result. The
-# others are faults: "refuse" INIT -> RTR, "lose" what is sent, "garble" it.
+# Runs `${@:2}` with tests/shims/qp_calls.c between it and libibverbs, which does $1.
 # The sanitizers' own library is not the first one then.
 with_shim() {
-	local shim=$BUILD/04-qp-states/shim.so
-	[[ $shim -nt $BATS_TEST_FILENAME ]] || build_shim "$shim"
-	SHIM=$1 SHIM_LOG=$seen/log LD_PRELOAD=$shim \
+	local source=$project/tests/shims/qp_calls.c shim=$BUILD/04-qp-states/qp_calls.so
+	if [[ ! $shim -nt $source ]]; then
+		gcc -shared -fPIC -D_GNU_SOURCE -o "$shim" "$source"
+	fi
+	SHIM=$1 SHIM_LOG=$seen/$1 LD_PRELOAD=$shim \
 		ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-} limited "${@:2}"
-}
-
-build_shim() {
-	gcc -shared -fPIC -D_GNU_SOURCE -o "$1" -x c - <<-'END'
-		#include <dlfcn.h>
-		#include <errno.h>
-		#include <stdio.h>
-		#include <stdlib.h>
-		#include <string.h>
-		#include <infiniband/verbs.h>
-
-		#define REAL(f) ((__typeof__(f) *)dlvsym(RTLD_NEXT, #f, "IBVERBS_1.1"))
-
-		static int (*real_post_send)(struct ibv_qp *, struct ibv_send_wr *,
-					     struct ibv_send_wr **);
-
-		static int shim(const char *mode)
-		{
-			return strcmp(getenv("SHIM"), mode) == 0;
-		}
-
-		static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
-				     struct ibv_send_wr **bad_wr)
-		{
-			if (shim("lose"))
-				return 0;
-			if (shim("garble"))
-				wr->sg_list->addr++;
-			return real_post_send(qp, wr, bad_wr);
-		}
-
-		struct ibv_context *ibv_open_device(struct ibv_device *device)
-		{
-			struct ibv_context *context = REAL(ibv_open_device)(device);
-
-			if (context) {
-				real_post_send = context->ops.post_send;
-				context->ops.post_send = post_send;
-			}
-			return context;
-		}
-
-		int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
-		{
-			static const char *const name[] = {
-				"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"
-			};
-			struct ibv_qp_init_attr init;
-			struct ibv_qp_attr now;
-			FILE *log;
-			int result;
-
-			if (shim("refuse") && attr->qp_state == IBV_QPS_RTR)
-				return EINVAL;
-			if (!shim("log"))
-				return REAL(ibv_modify_qp)(qp, attr, mask);
-
-			REAL(ibv_query_qp)(qp, &now, IBV_QP_STATE, &init);
-			result = REAL(ibv_modify_qp)(qp, attr, mask);
-			log = fopen(getenv("SHIM_LOG"), "a");
-			fprintf(log, "%u %s %s %d %d\n", qp->qp_num, name[now.qp_state],
-				name[attr->qp_state], mask, result);
-			fclose(log);
-			return result;
-		}
-	END
 }
 
 # Is each line of the sample in the header of $1 printed, in this order? Numbers may
@@ -180,7 +119,7 @@ assert_sample() {
 		}' <(echo "$sample") <(echo "$output")
 }
 
-# What the kernel said of queue pair $2 (A, B or C) at pause $1.
+# What the kernel said of queue pair $2 (A or B) at pause $1 of qp_states.
 kernel() {
 	local number
 	while read -r number type state rqpn rq_psn sq_psn; do
@@ -195,48 +134,48 @@ read_numbers() {
 	local name number first
 	while read -r name number first; do
 		qpn[${name%:}]=$((number)) psn[${name%:}]=$((first))
-	done < <(sed -nE 's/^([ABC]:) +QPN (0x[0-9a-f]{6}), PSN (0x[0-9a-f]{6}), .*/\1 \2 \3/p' \
+	done < <(sed -nE 's/^([AB]:) +QPN (0x[0-9a-f]{6}), PSN (0x[0-9a-f]{6}), .*/\1 \2 \3/p' \
 		"$seen/out")
-	((${#qpn[@]} == 3))
+	((${#qpn[@]} == 2))
 }
 
 # The lines of file $1 from $2 on, up to and without $3.
 part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
 
-@test "the sample in the header is what it prints" {
-	# On Linux 6.12, rxe flushes the mistaken send, too.
-	output=$(grep -v '^pause:' "$seen/out" | sed '/^ERR: A/ {
-		n; s/Work Request Flushed Error (status 5)/local QP operation error (status 2)/
-	}')
+# --- qp_states: from RESET to RTS ---
+
+@test "qp_states: the sample in the header is what it prints" {
+	output=$(grep -v '^pause:' "$seen/out")
 	assert_sample "$project/04-qp-states/qp_states.c"
 }
 
-@test "it ends well, without a word on stderr, and releases in the right order" {
+@test "qp_states: it ends well, without a word on stderr, and releases in the right order" {
 	assert_equal "$ended" 0
 	assert_equal "$(<"$seen/err")" ''
 	run grep released: "$seen/out"
 	assert_output - <<-'END'
 		released: ibv_destroy_qp
 		released: ibv_destroy_qp
-		released: ibv_destroy_qp
 		released: ibv_destroy_cq
-		released: ibv_dereg_mr
 		released: ibv_dealloc_pd
 		released: ibv_close_device
 		released: ibv_free_device_list
 	END
 }
 
-@test "step 3: the kernel knows the three queue pairs, in RESET" {
+@test "qp_states, step 3: the kernel knows the two queue pairs, in RESET" {
 	read_numbers
-	for name in A B C; do
+	for name in A B; do
 		kernel 1 $name
 		assert_equal "$type $state" 'RC RESET'
 	done
-	assert_equal "$(wc -l <"$seen/qp.1")" 3
+	assert_equal "$(wc -l <"$seen/qp.1")" 2
+	run part "$seen/out" 'A: ' pause
+	assert_line '  A: RESET'
+	assert_line '  B: RESET'
 }
 
-@test "step 4: RESET -> INIT, for A and B" {
+@test "qp_states, step 4: RESET -> INIT" {
 	read_numbers
 	for name in A B; do
 		kernel 2 $name
@@ -247,7 +186,7 @@ part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
 	assert_line '  B: INIT, port 1, pkey_index 0, access 0x0'
 }
 
-@test "step 5: INIT -> RTR, where each knows the other's number and first PSN" {
+@test "qp_states, step 5: INIT -> RTR, where each knows the other's number and first PSN" {
 	read_numbers
 	run part "$seen/out" 'INIT -> RTR' pause
 	for pair in 'A B' 'B A'; do
@@ -259,31 +198,27 @@ part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
 	done
 }
 
-@test "step 5: the path MTU is the port's" {
+@test "qp_states, step 5: the path MTU is the port's" {
 	mtu=$(sed -n 's/^device: .* MTU //p' "$seen/out")
 	run sed -n 's/^  [AB]: RTR, path_mtu \([0-9]*\),.*/\1/p' "$seen/out"
 	assert_output "$mtu
-$mtu
-$mtu
 $mtu"
 	# 1024 is what fits into the 1500 bytes of an Ethernet frame: 76 are for headers.
 	[[ ${RDMA:-} == host ]] || assert_equal "$mtu" 1024
 }
 
-@test "step 6: RTR -> RTS, each with the first PSN it was given" {
+@test "qp_states, step 6: RTR -> RTS, each with the first PSN it was given" {
 	read_numbers
 	run part "$seen/out" 'RTR -> RTS' pause
 	for name in A B; do
 		kernel 4 $name
 		assert_equal "$state $sq_psn" "RTS ${psn[$name]}"
-		assert_line --partial "$(printf '%s: RTS, sq_psn 0x%06x, rq_psn 0x%06x' \
+		assert_line "$(printf '  %s: RTS, sq_psn 0x%06x, rq_psn 0x%06x, timeout 14, retry_cnt 6' \
 			$name "$sq_psn" "$rq_psn")"
 	done
-	kernel 4 C
-	assert_equal "$state" RESET
 }
 
-@test "steps 4 to 6: the attributes of each step are those of ibv_modify_qp(3)" {
+@test "qp_states, steps 4 to 6: the attributes of each step are those of ibv_modify_qp(3)" {
 	for to in INIT RTR RTS; do
 		run sed -n "/^${before[$to]} -> $to$/{n; s/^  //p}" "$seen/out"
 		assert_equal "$(tr ' ' '\n' <<<"${lines[0]}" | sort)" \
@@ -291,24 +226,18 @@ $mtu"
 	done
 }
 
-@test "step 7: one message goes from A to B, and the PSNs move on by one" {
-	read_numbers
-	run part "$seen/out" 'a message' pause
-	assert_line '  A: send, success (status 0)'
-	assert_line '  B: receive, success (status 0)'
-	assert_line '  B has received "Hello B, this is A"'
-	assert_equal $(($(<"$seen/sends.5") - $(<"$seen/sends.4"))) 1
-	kernel 5 A
-	assert_equal "$sq_psn $rq_psn" "$((psn[A] + 1)) ${psn[B]}"
-	assert_line --partial "$(printf 'A: RTS, sq_psn 0x%06x' "$sq_psn")"
-	kernel 5 B
-	assert_equal "$sq_psn $rq_psn" "${psn[B]} $((psn[A] + 1))"
-	assert_line --partial "$(printf 'B: RTS, sq_psn 0x%06x, rq_psn 0x%06x' \
-		"$sq_psn" "$rq_psn")"
+# --- qp_transitions: what is refused, and all pairs ---
+
+@test "qp_transitions: the sample in the header is what it prints" {
+	output=$(<"$seen/transitions")
+	assert_sample "$project/04-qp-states/qp_transitions.c"
 }
 
-@test "step 8: without any one attribute a step is refused, and that was really tried" {
-	c=$(sed -nE 's/^C: +QPN (0x[0-9a-f]*).*/\1/p' "$seen/logged-out")
+# Reads the number of the queue pair that qp_transitions has tried everything with.
+number_of_c() { c=$((16#$(sed -nE 's/^C: QPN 0x([0-9a-f]*) .*/\1/p' "$seen/transitions"))); }
+
+@test "qp_transitions, step 2: without any one attribute a step is refused, and that was really tried" {
+	number_of_c
 	for to in INIT RTR RTS; do
 		full=0
 		for name in ${needed[$to]:?}; do
@@ -316,45 +245,55 @@ $mtu"
 		done
 		for name in ${needed[$to]#STATE }; do
 			echo "${before[$to]} -> $to without $name EINVAL" >&4
-			echo "$((c)) ${before[$to]} $to $((full & ~(1 << bit[$name]))) 22" >&5
+			echo "$c ${before[$to]} $to $((full & ~(1 << bit[$name]))) 22" >&5
 		done
 	done 4>"$seen/printed" 5>"$seen/tried"
-	sed -nE 's/^  ([A-Z]+ +-> .* without)/\1/; T; s/ +/ /gp' "$seen/out" |
+	sed -nE 's/^  ([A-Z]+ +-> .* without)/\1/; T; s/ +/ /gp' "$seen/transitions" |
 		diff "$seen/printed" -
-	# The log has more, of ways that are taken.
+	# The log has more, of steps that are taken.
 	assert_equal "$(grep -cxFf "$seen/tried" "$seen/log")" 14
 }
 
-@test "step 8: values that the port does not have are refused, but for the path MTU" {
-	run cat "$seen/out"
+@test "qp_transitions, step 2: an attribute that the step does not know is refused" {
+	number_of_c
+	run cat "$seen/transitions"
+	assert_line --regexp '^  RESET -> INIT with TIMEOUT +EINVAL$'
+	mask=$((1 << bit[TIMEOUT]))
+	for name in ${needed[INIT]}; do
+		((mask |= 1 << bit[$name]))
+	done
+	grep -qx "$c RESET INIT $mask 22" "$seen/log"
+}
+
+@test "qp_transitions, step 2: values that the port does not have are refused, except the path MTU" {
+	run cat "$seen/transitions"
 	assert_line --regexp '^  RESET -> INIT port_num 255 +EINVAL$'
 	assert_line --regexp '^  INIT  -> RTR  is_global 0 +EINVAL$'
 	assert_line --regexp '^  INIT  -> RTR  sgid_index 255 +E[A-Z]+$'
 	# Here rxe differs from other devices. A port with the greatest MTU has no such line.
-	[[ $output == *', MTU 4096'* ]] ||
+	[[ $(<"$seen/out") == *', MTU 4096'* ]] ||
 		assert_line --regexp '^  INIT  -> RTR  path_mtu 4096, not [0-9]+ +accepted$'
 }
 
-# Prints the table of all pairs in file $1 as lines: state, new state, result.
+# Prints the table of all pairs as lines: state, new state, result.
 pairs() {
-	sed -n '/^all pairs/,/^ERR/p' "$1" | awk '
+	part "$seen/transitions" 'from every' released | awk '
 		NR == 2 { for (i = 2; i <= NF; i++) to[i] = $i }
-		NR > 2 && !/^ERR:/ { for (i = 2; i <= NF; i++) print $1, to[i], $i }'
+		NR > 2 { for (i = 2; i <= NF; i++) print $1, to[i], $i }'
 }
 
-@test "step 8: all 42 pairs were tried, and the table is what the device said" {
-	c=$(sed -nE 's/^C: +QPN (0x[0-9a-f]*).*/\1/p' "$seen/logged-out")
-	awk -v qp="$((c))" '
+@test "qp_transitions, step 3: all 42 pairs were tried, and the table is what the device said" {
+	number_of_c
+	awk -v qp="$c" '
 		$1 == qp { tried[$2 " " $3] = 1; if ($5 == 0) taken[$2 " " $3] = 1 }
 		END { for (p in tried) print p, p in taken ? "taken" : "refused" }
 	' "$seen/log" | sort >"$seen/device-says"
 	run wc -l <"$seen/device-says"
 	assert_output 42
-	pairs "$seen/logged-out" | sed 's/ !*-$/ refused/; t; s/[^ ]*$/taken/' | sort |
-		diff "$seen/device-says" -
+	pairs | sed 's/ !*-$/ refused/; t; s/[^ ]*$/taken/' | sort | diff "$seen/device-says" -
 }
 
-@test "step 8: the device does as the specification has it, but for RESET -> ERR" {
+@test "qp_transitions, step 3: the device does as the specification has it, except RESET -> ERR" {
 	for from in "${states[@]}"; do
 		[[ $from != SQE ]] || continue
 		for to in "${states[@]}"; do
@@ -366,74 +305,145 @@ pairs() {
 			esac
 		done
 	done >"$seen/specified"
-	pairs "$seen/out" | diff "$seen/specified" -
+	pairs | diff "$seen/specified" -
 }
 
-@test "step 9: A is put into ERR by a mistake, and what it sends next is flushed" {
-	read_numbers
-	run part "$seen/out" 'ERR: A' 'ERR: B'
+@test "qp_transitions: a failure that is no refusal is not shown as one" {
+	run --separate-stderr with_shim memory "$qp_transitions"
+	assert_failure 1
+	assert_equal "$stderr" \
+		'qp_transitions: ibv_modify_qp(C, INIT -> RTR): ENOMEM (Cannot allocate memory)'
+	assert_line 'released: ibv_free_device_list'
+}
+
+# --- qp_errors: a message, an error, and the way back ---
+
+@test "qp_errors: the sample in the header is what it prints" {
+	# On Linux 6.12, rxe flushes the mistaken send, too.
+	output=$(sed '/^A sends/ {
+		n; s/Work Request Flushed Error (status 5)/local QP operation error (status 2)/
+	}' "$seen/errors")
+	assert_sample "$project/04-qp-states/qp_errors.c"
+}
+
+@test "qp_errors: it ends well, without a word on stderr, and releases in the right order" {
+	assert_equal "$(<"$seen/errors-err")" ''
+	run grep released: "$seen/errors"
+	assert_output - <<-'END'
+		released: ibv_destroy_qp
+		released: ibv_destroy_qp
+		released: ibv_destroy_cq
+		released: ibv_dereg_mr
+		released: ibv_dealloc_pd
+		released: ibv_close_device
+		released: ibv_free_device_list
+	END
+}
+
+@test "qp_errors: whatever it says of a queue pair is what the kernel knows" {
+	# The kernel's states and PSNs in the form in which the program prints its own.
+	declare -A name
+	while read -r number state sq_psn rq_psn _; do
+		: "${name[$number]:=$([[ ${#name[@]} == 0 ]] && echo A || echo B)}"
+		if [[ $state == RTS ]]; then
+			printf '  %s: RTS, sq_psn 0x%06x, rq_psn 0x%06x\n' "${name[$number]}" "$sq_psn" "$rq_psn"
+		else
+			printf '  %s: %s\n' "${name[$number]}" "$state"
+		fi
+	done <"$seen/kernel" >"$seen/kernel-says"
+	grep -E '^  [AB]: [A-Z]+($|, )' "$seen/errors" | diff - "$seen/kernel-says"
+	assert_equal "$(wc -l <"$seen/kernel-says")" 13
+}
+
+@test "qp_errors, step 3: one message goes from A to B, and the PSNs move on by one" {
+	run part "$seen/errors" 'a message' 'A sends'
+	assert_line '  A: send, success (status 0)'
+	assert_line '  B: receive, success (status 0)'
+	assert_line '  B has received "Hello B, this is A"'
+	assert_line '  A: RTS, sq_psn 0x0a0a0b, rq_psn 0x0b0b0b'
+	assert_line '  B: RTS, sq_psn 0x0b0b0b, rq_psn 0x0a0a0b'
+	# The device has counted one send between the first two looks and the next two.
+	mapfile -t sends < <(cut -f 5 "$seen/kernel")
+	assert_equal "$((sends[2] - sends[1]))" 1
+}
+
+@test "qp_errors, step 4: A's mistake puts A into ERR, its next send is flushed, and B is as before" {
+	run part "$seen/errors" 'A sends' 'B has'
 	# Local protection error is 4; rxe says local QP operation error, 2, and on
 	# Linux 6.12 flushes this one, too.
 	assert_line --index 1 --regexp '^  A: send, (local .* error \(status [24]\)|.* Flushed Error \(status 5\))$'
 	assert_line --index 2 '  A: send, Work Request Flushed Error (status 5)'
-	assert_equal "${#lines[@]}" 3
-	kernel 6 A
-	assert_equal "$state" ERR
+	assert_line --index 3 '  A: ERR'
+	assert_line --index 4 '  B: RTS, sq_psn 0x0b0b0b, rq_psn 0x0a0a0b'
+	assert_equal "${#lines[@]}" 5
 }
 
-@test "step 9: B is told to enter ERR, and its two receives are flushed" {
-	read_numbers
-	run part "$seen/out" 'ERR: B' pause
+@test "qp_errors, step 5: B is put into ERR, and its two receives are flushed" {
+	run part "$seen/errors" 'B has two' 'both'
 	assert_output - <<-'END'
-		ERR: B is told to, and its two receives are flushed
+		B has two receives posted, and is put into ERR
 		  B: receive, Work Request Flushed Error (status 5)
 		  B: receive, Work Request Flushed Error (status 5)
-		  A: ERR
 		  B: ERR
 	END
-	kernel 6 B
-	assert_equal "$state" ERR
 }
 
-@test "step 10: over RESET both come to RTS again, with the PSNs they began with" {
-	read_numbers
-	run part "$seen/out" 'ERR -> RESET' 'a message'
-	assert_line --index 0 'ERR -> RESET'
-	assert_line --index 1 '  STATE'
-	assert_line '  A: RESET'
-	assert_line '  B: RESET'
-	for name in A B; do
-		kernel 7 $name
-		assert_equal "$state $sq_psn" "RTS ${psn[$name]}"
-	done
+@test "qp_errors, step 6: through RESET both come to RTS again, with the PSNs they began with" {
+	run part "$seen/errors" 'both' 'a message'
+	assert_output - <<-'END'
+		both go to RESET, and then to RTS again
+		  A: RESET
+		  B: RESET
+		  A: RTS, sq_psn 0x0a0a0a, rq_psn 0x0b0b0b
+		  B: RTS, sq_psn 0x0b0b0b, rq_psn 0x0a0a0a
+	END
 }
 
-@test "step 10: and a message goes through again" {
-	run sed -n '/Hello B/,$p' "$seen/out"
+@test "qp_errors, step 7: and a message goes through again" {
+	run sed -n '/^both/,$p' "$seen/errors"
 	assert_line '  A: send, success (status 0)'
 	assert_line '  B: receive, success (status 0)'
 	assert_line '  B has received "Hello again"'
 }
 
+@test "qp_errors: no wait is for ever: without completions it gives up and says so" {
+	run --separate-stderr with_shim lose "$qp_errors"
+	assert_failure 1
+	assert_equal "$stderr" "qp_errors: waiting for a completion: ETIMEDOUT (Connection timed out)
+  hint: is a receive posted? do the PSNs agree?"
+	assert_line 'released: ibv_free_device_list'
+}
+
+@test "qp_errors: a message that is not what was sent is noticed" {
+	run --separate-stderr with_shim garble "$qp_errors"
+	assert_failure 1
+	assert_equal "$stderr" 'qp_errors: B has not received what A sent'
+}
+
+# --- all three ---
+
 @test "a refused step is named, with the errno and what to do" {
 	run --separate-stderr with_shim refuse "$qp_states"
 	assert_failure 1
 	assert_equal "$stderr" "qp_states: ibv_modify_qp(A, INIT -> RTR): EINVAL (Invalid argument)
-  hint: dmesg may know more; make run-01 shows ports and GIDs, and -g takes another GID"
+  hint: ibv_modify_qp(3) lists what each step needs; for INIT -> RTR try another GID (-g N)"
 	assert_line 'released: ibv_free_device_list'
+
+	for program in qp_transitions qp_errors; do
+		run --separate-stderr with_shim refuse "$BUILD/04-qp-states/$program"
+		assert_failure 1
+		assert_regex "$stderr" "^$program: ibv_modify_qp\([AC], INIT -> RTR\): EINVAL \(Invalid argument\)"
+		assert_line 'released: ibv_free_device_list'
+	done
 }
 
-@test "no wait is for ever: without completions it gives up and says so" {
-	run --separate-stderr with_shim lose "$qp_states"
-	assert_failure 1
-	assert_regex "$stderr" '^qp_states: 2 completions did not come: ETIMEDOUT .*
-  hint: is the port ACTIVE'
-}
-
-@test "a message that is not what was sent is noticed" {
-	run --separate-stderr with_shim garble "$qp_states"
-	assert_failure 1
-	assert_regex "$stderr" '^qp_states: B has not received what A sent'
+@test "a port that cannot be queried is not said to be a port that is not ACTIVE" {
+	for program in qp_states qp_transitions qp_errors; do
+		run --separate-stderr with_shim port "$BUILD/04-qp-states/$program"
+		assert_failure 1
+		assert_regex "$stderr" "^$program: ibv_query_port\([a-z0-9_]+, 1\): EIO \(Input/output error\)"
+		assert_line 'released: ibv_free_device_list'
+	done
 }
 
 @test "options: a bad one is refused with its name, and what would be right" {
@@ -451,6 +461,10 @@ pairs() {
 		-g -1|-g -1: out of range
 		rxe_0|one argument too many: rxe_0
 	END
+	for program in qp_transitions qp_errors; do
+		run limited "$BUILD/04-qp-states/$program" -x
+		assert_failure 2
+	done
 }
 
 @test "options: --help goes to stdout and lists them" {
@@ -460,37 +474,47 @@ pairs() {
 		assert_output --partial "$option"
 	done
 	assert_equal "$stderr" ''
+	for program in qp_transitions qp_errors; do
+		run -0 --separate-stderr limited "$BUILD/04-qp-states/$program" --help
+		assert_output --partial --ib-dev
+	done
 }
 
 @test "an unknown device, a port and a GID index that are not there" {
-	run --separate-stderr limited "$qp_states" -d nonesuch
-	assert_failure 1
-	assert_regex "$stderr" '^qp_states: no device called nonesuch
-  hint: there is [a-z]'
+	for program in qp_states qp_transitions qp_errors; do
+		run --separate-stderr limited "$BUILD/04-qp-states/$program" -d nonesuch
+		assert_failure 1
+		assert_regex "$stderr" "^$program: no device called nonesuch
+  hint: there is [a-z]"
+	done
 	run --separate-stderr limited "$qp_states" -i 2
 	assert_failure 1
 	assert_regex "$stderr" '^qp_states: no ACTIVE port 2
   hint: '
 	run --separate-stderr limited "$qp_states" -g 200
 	assert_failure 1
-	assert_regex "$stderr" '^qp_states: GID index 200: E[A-Z]+ .*
+	assert_regex "$stderr" '^qp_states: port 1 has no GID at index 200
   hint: '
 }
 
 @test "no device: exit status 77, and how to get one" {
 	change 'rdma link delete rxe_0' 'rdma link add rxe_0 type rxe netdev eth0'
-	run --separate-stderr limited "$qp_states"
-	assert_failure 77
-	assert_equal "$stderr" "qp_states: no RDMA device
-  hint: tests/lab/lab run -- $qp_states has one; make doctor says more"
+	for program in "$qp_states" "$qp_transitions" "$qp_errors"; do
+		run --separate-stderr limited "$program"
+		assert_failure 77
+		assert_equal "$stderr" "${program##*/}: no RDMA device
+  hint: run it where there is one: tests/lab/lab run -- $program"
+	done
 }
 
 @test "a port that is down is refused; another device's port is taken, if ACTIVE" {
 	change 'ip link set eth0 down' 'ip link set eth0 up'
-	run --separate-stderr limited "$qp_states"
-	assert_failure 1
-	assert_regex "$stderr" '^qp_states: no ACTIVE port
-  hint: there is rxe_0; make run-01 shows its ports'
+	for program in qp_states qp_transitions qp_errors; do
+		run --separate-stderr limited "$BUILD/04-qp-states/$program"
+		assert_failure 1
+		assert_regex "$stderr" "^$program: no ACTIVE port
+  hint: there is rxe_0; make run-01 shows its ports"
+	done
 
 	change 'ip link add spare type dummy' 'ip link delete spare'
 	ip address add 10.8.0.1/24 dev spare
@@ -501,6 +525,9 @@ pairs() {
 	assert_success
 	assert_line --regexp '^device: +other, port 1, ACTIVE'
 	assert_line --partial '::ffff:10.8.0.1'
+	run -0 limited "$qp_transitions"
+	assert_line --regexp '^C: QPN 0x[0-9a-f]{6} on other$'
+	run -0 limited "$qp_errors"
 }
 
 @test "with IPv6 only, a link-local GID does; -g takes it without asking" {
@@ -514,5 +541,6 @@ pairs() {
 	run limited "$qp_states"
 	assert_success
 	assert_line --regexp '^GID: +index [0-9]+, fe80::'
+	run -0 limited "$qp_errors"
 	assert_line '  B has received "Hello again"'
 }

@@ -3,12 +3,13 @@
 load helpers
 
 ours=$BUILD/05-pingpong/pingpong
+tool=$BUILD/05-pingpong/rc_pingpong
 counters=/sys/class/infiniband/rxe_0/ports/1/hw_counters
 
 # Starts `$@` as the server, in the background, with its output in $server_out.
 start_server() {
 	server_out=$BATS_TEST_TMPDIR/server
-	timeout -k 1 30 "$@" >"$server_out" 2>&1 3>&- &
+	timeout -k 1 "${LIMIT:-30}" "$@" >"$server_out" 2>&1 3>&- &
 	server=$!
 }
 
@@ -27,10 +28,11 @@ server_ends_with() {
 	((status == $1)) || fail "the server's status is $status, not $1:"$'\n'"$output"
 }
 
-# Our server with the options `$@`, our client with the same: both must succeed.
+# Server and client, both `$@`: they must succeed. The client's output is then
+# $client_output, the server's $output.
 both_with() {
-	start_server "$ours" "$@"
-	run -0 limited "$ours" "$@" localhost
+	start_server "$@"
+	run -0 limited "$@" localhost
 	client_output=$output
 	server_ends_with 0
 }
@@ -60,7 +62,7 @@ until_running() {
 send_to_server() {
 	until_listening
 	exec {sock}<>/dev/tcp/localhost/18515
-	printf '%b' "$1" >&"$sock" || :
+	(printf '%b' "$1" >&"$sock") || :
 }
 
 # A TCP server for one client: sends it $1, reads from it for $2 seconds.
@@ -72,7 +74,7 @@ fake_server() {
 		accept(my $c, $l);
 		sysread($c, my $buf, 52);
 		syswrite($c, $ARGV[0] =~ s/\\0/\0/r);
-		sleep $ARGV[1]' "$@" 3>&- &
+		sleep $ARGV[1]' -- "$@" 3>&- &
 	server=$!
 	until_listening
 }
@@ -97,7 +99,7 @@ nothing_left() {
 	run -0 rdma -j resource show mr
 	[[ $(jq length <<<"$output") == 0 ]] || fail "still there: $output"
 	run -0 rdma -j resource show qp
-	[[ $(jq '[.[] | select(.comm == "pingpong")] | length' <<<"$output") == 0 ]] ||
+	[[ $(jq '[.[] | select(.comm | endswith("pingpong"))] | length' <<<"$output") == 0 ]] ||
 		fail "still there: $output"
 }
 
@@ -105,26 +107,53 @@ change_world() { : >"$BATS_TEST_TMPDIR/world-changed"; }
 
 # --- the transfer ---
 
-@test "default: 1000 messages each way, every byte verified by both" {
-	both_with
-	for output in "$output" "$client_output"; do
-		mapfile -t lines <<<"$output"
-		assert_line --regexp '^8192000 bytes in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} Mbit/sec$'
-		assert_line --regexp '^1000 iters in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} usec/iter$'
-		assert_line --regexp '^round trip: median [0-9.]+, 99th percentile [0-9.]+, maximum [0-9.]+ usec$'
-		assert_line 'verified: every byte of 1000 of 1000 messages'
+@test "default: 1000 messages each way, every byte verified by both, with the lines of ibv_rc_pingpong" {
+	local program
+	for program in "$ours" "$tool"; do
+		both_with "$program"
+		for output in "$output" "$client_output"; do
+			mapfile -t lines <<<"$output"
+			assert_line --regexp '^8192000 bytes in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} Mbit/sec$'
+			assert_line --regexp '^1000 iters in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} usec/iter$'
+			assert_line 'verified: every byte of 1000 of 1000 messages'
+			[[ $program == "$ours" ]] || assert_line --regexp \
+				'^round trip: median [0-9.]+, 99th percentile [0-9.]+, maximum [0-9.]+ usec$'
+		done
 	done
 }
 
+@test "default: lesson and tool work together, either way" {
+	start_server "$ours" -n 20
+	run -0 limited "$tool" -n 20 localhost
+	assert_line 'verified: every byte of 20 of 20 messages'
+	server_ends_with 0
+	assert_line 'verified: every byte of 20 of 20 messages'
+	start_server "$tool" -n 20 -e -r 3
+	run -0 limited "$ours" -n 20 localhost
+	assert_line 'verified: every byte of 20 of 20 messages'
+	server_ends_with 0
+	assert_line 'verified: every byte of 20 of 20 messages'
+}
+
+@test "memory: a hundred million iterations need no more of it" {
+	# With sanitizers the address space says nothing.
+	[[ $BUILD != */san ]] || return 0
+	start_server "$tool" -n 100000000 -s 64
+	until_listening
+	run -0 awk '$1 == "VmSize:" { print $2 }' "/proc/$(pgrep -P "$server")/status"
+	((output < 200000)) || fail "$output kB"
+	kill "$server"
+}
+
 @test "steps 1 and 2: device, port and GID are picked, and the reason given" {
-	both_with -n 1
+	both_with "$ours" -n 1
 	assert_line 'device:  rxe_0, the first with an ACTIVE port'
 	assert_line --regexp '^port:    1, ACTIVE'
 	assert_line --regexp "^GID:     index 1, ::ffff:10.9.0.1, .*the port's best$"
 }
 
 @test "step 8: each side prints its own address and the other's" {
-	both_with -n 1
+	both_with "$ours" -n 1
 	local address='LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:10\.9\.0\.1'
 	assert_line --regexp "^  local address:  $address\$"
 	assert_line --regexp "^  remote address: $address\$"
@@ -137,13 +166,13 @@ change_world() { : >"$BATS_TEST_TMPDIR/world-changed"; }
 @test "step 9: the kernel counts as many sends as the program says" {
 	local before after
 	before=$(<"$counters/rdma_sends")
-	both_with -n 25 -s 3000
+	both_with "$ours" -n 25 -s 3000
 	after=$(<"$counters/rdma_sends")
 	((after - before == 50)) || fail "rdma_sends moved by $((after - before)), not by 50"
 }
 
 @test "release: all that was made, in reverse order, and the kernel has none left" {
-	both_with -e -n 1
+	both_with "$tool" -e -n 1
 	run -0 grep released <<<"$output"
 	assert_output 'released: ibv_destroy_qp
 released: ibv_destroy_cq
@@ -158,7 +187,7 @@ released: ibv_free_device_list'
 @test "sizes: from one byte to a mebibyte" {
 	local size
 	for size in 1 64 1024 1025 65536 1048576; do
-		both_with -n 3 -s "$size"
+		both_with "$ours" -n 3 -s "$size"
 		assert_line --regexp "^$((size * 6)) bytes in "
 		assert_line 'verified: every byte of 3 of 3 messages'
 	done
@@ -170,7 +199,7 @@ released: ibv_free_device_list'
 	local mtu before packets
 	for mtu in 256 512 1024 2048 4096; do
 		before=$(<"$counters/sent_pkts")
-		both_with -n 2 -s 4096 -m "$mtu"
+		both_with "$ours" -n 2 -s 4096 -m "$mtu"
 		packets=$(($(<"$counters/sent_pkts") - before))
 		# Four messages and an acknowledgement for each, unless one was sent twice.
 		((packets >= 4 * 4096 / mtu + 4)) || fail "-m $mtu: only $packets packets"
@@ -181,8 +210,8 @@ released: ibv_free_device_list'
 @test "events: with -e a side that waits sleeps, without it polls" {
 	local option ticks least=() most
 	for option in -e --rx-depth=500; do
-		start_server "$ours" "$option" -n 1000000
-		start_client "$ours" "$option" -n 1000000
+		start_server "$tool" "$option" -n 1000000
+		start_client "$tool" "$option" -n 1000000
 		until_running
 		pkill -STOP -P "$client"
 		# utime and stime of the other, in clock ticks of 10 ms
@@ -191,7 +220,7 @@ released: ibv_free_device_list'
 		sleep 1
 		read -r _ _ _ _ _ _ _ _ _ _ _ _ _ utime stime _ <"/proc/$(pgrep -P "$server")/stat"
 		least+=("$((utime + stime - ticks))")
-		pkill -KILL -x pingpong
+		pkill -KILL -x rc_pingpong
 		wait "$server" || :
 	done
 	((least[0] <= 10 && least[1] >= 40)) ||
@@ -199,7 +228,7 @@ released: ibv_free_device_list'
 }
 
 @test "options: the long names, and one receive at a time" {
-	both_with --port 18516 --ib-dev rxe_0 --ib-port 1 --size 100 --mtu 512 --rx-depth 1 \
+	both_with "$tool" --port 18516 --ib-dev rxe_0 --ib-port 1 --size 100 --mtu 512 --rx-depth 1 \
 		--iters 20 --sl 3 --events --gid-idx 1 --chk --timeout 5
 	assert_line 'device:  rxe_0, given with -d'
 	assert_line --regexp '^GID: .*given with -g$'
@@ -207,11 +236,11 @@ released: ibv_free_device_list'
 }
 
 @test "GID: -g takes another, and link-local IPv6 is the choice when nothing is better" {
-	both_with -n 2 -g 0
+	both_with "$ours" -n 2 -g 0
 	assert_line --regexp '^  local address:.*GID fe80::'
 	change_world
 	ip -4 address flush dev eth0
-	both_with -n 2
+	both_with "$ours" -n 2
 	assert_line --regexp "^GID:     index 0, fe80::.*link-local.*the port's best$"
 }
 
@@ -219,17 +248,22 @@ released: ibv_free_device_list'
 	limited "$ours" -n 2 localhost >"$BATS_TEST_TMPDIR/client" 2>&1 &
 	local client=$!
 	SECONDS=0
-	until grep -q 'yet, trying on' "$BATS_TEST_TMPDIR/client" || ((SECONDS > 9)); do
+	until grep -q 'yet, still trying' "$BATS_TEST_TMPDIR/client" || ((SECONDS > 9)); do
 		sleep 0.1
 	done
 	start_server "$ours" -n 2
 	server_ends_with 0
 	wait "$client"
-	grep -q 'no server at localhost port 18515 yet, trying on' "$BATS_TEST_TMPDIR/client"
+	grep -q 'no server at localhost port 18515 yet, still trying' "$BATS_TEST_TMPDIR/client"
 }
 
 @test "help: names every option, and goes to standard output" {
 	run -0 --separate-stderr limited "$ours" --help
+	for option in -p -d -s -m -n -g -h --timeout; do
+		assert_line --regexp "^ +$option|^      $option"
+	done
+	[[ -z $stderr ]]
+	run -0 --separate-stderr limited "$tool" --help
 	for option in -p -d -i -s -m -r -n -l -e -g -c -h --timeout; do
 		assert_line --regexp "^ +$option|^      $option"
 	done
@@ -240,9 +274,10 @@ released: ibv_free_device_list'
 
 @test "interoperation: our server, ibv_rc_pingpong's client, polling and events" {
 	local mine theirs
-	for mine in '' -e; do
+	for mine in "$ours" "$tool" "$tool -e"; do
 		for theirs in '' -e; do
-			start_server "$ours" -n 100 $mine
+			# shellcheck disable=SC2086 # a program and an option
+			start_server $mine -n 100
 			until_listening
 			run -0 limited ibv_rc_pingpong -g 1 -n 100 $theirs localhost
 			assert_line --regexp '^100 iters in '
@@ -254,13 +289,14 @@ released: ibv_free_device_list'
 
 @test "interoperation: ibv_rc_pingpong's server, our client, polling and events" {
 	local mine theirs
-	for mine in '' -e; do
+	for mine in "$ours" "$tool" "$tool -e"; do
 		for theirs in '' -e; do
 			start_server ibv_rc_pingpong -g 1 -n 100 $theirs
 			until_listening
-			run -0 limited "$ours" -n 100 $mine localhost
+			# shellcheck disable=SC2086 # a program and an option
+			run -0 limited $mine -n 100 localhost
 			assert_line --regexp '^100 iters in '
-			assert_line --regexp '^verified: nothing; -c checks'
+			assert_line --regexp '^verified: nothing; rc_pingpong -c compares'
 			server_ends_with 0
 			assert_line --regexp '^100 iters in '
 		done
@@ -268,19 +304,22 @@ released: ibv_free_device_list'
 }
 
 @test "interoperation: -c on both sides finds nothing wrong" {
-	start_server "$ours" -n 20 -s 10000 -c
+	start_server "$tool" -n 20 -s 10000 -c
 	until_listening
 	run -0 limited ibv_rc_pingpong -g 1 -n 20 -s 10000 -c localhost
 	refute_output --partial 'invalid data'
 	server_ends_with 0
 	assert_line 'verified: every byte of 19 of 20 messages'
 
-	start_server ibv_rc_pingpong -g 1 -n 20 -s 10000 -c
-	until_listening
-	run -0 limited "$ours" -n 20 -s 10000 -c localhost
-	assert_line 'verified: every byte of 20 of 20 messages'
-	server_ends_with 0
-	refute_output --partial 'invalid data'
+	for program in "$tool -c" "$ours"; do
+		start_server ibv_rc_pingpong -g 1 -n 20 -s 10000 -c
+		until_listening
+		# shellcheck disable=SC2086 # a program and an option
+		run -0 limited $program -n 20 -s 10000 localhost
+		[[ $program == "$ours" ]] || assert_line 'verified: every byte of 20 of 20 messages'
+		server_ends_with 0
+		refute_output --partial 'invalid data'
+	done
 }
 
 @test "interoperation: a stock peer without -g is told to use it" {
@@ -294,12 +333,16 @@ released: ibv_free_device_list'
 
 # --- what may be wrong with the data ---
 
-@test "check: a wrong byte is found, with its iteration and offset" {
-	sed 's/^#define PATTERN_PERIOD .*/#define PATTERN_PERIOD 249/' \
-		"$project/05-pingpong/pingpong.c" >"$BATS_TEST_TMPDIR/pingpong.c"
-	sed -i "s|\"\.\./common|\"$project/common|" "$BATS_TEST_TMPDIR/pingpong.c"
+@test "check: a wrong byte is found, with its message and offset" {
+	local object objects=()
+	for object in "${BUILD%/san}"/common/*.o; do
+		[[ $object == */pattern.o ]] || objects+=("$object")
+	done
+	sed "s/^#define PERIOD .*/#define PERIOD 249/; s|#include \"|&$project/common/|" \
+		"$project/common/pattern.c" >"$BATS_TEST_TMPDIR/pattern.c"
 	gcc -std=c11 -D_GNU_SOURCE -O0 -o "$BATS_TEST_TMPDIR/pingpong" \
-		"$BATS_TEST_TMPDIR/pingpong.c" "${BUILD%/san}"/common/*.o -libverbs
+		"$project/05-pingpong/pingpong.c" "$BATS_TEST_TMPDIR/pattern.c" \
+		"${objects[@]}" -libverbs
 	start_server "$BATS_TEST_TMPDIR/pingpong" -n 5 -s 1000
 	run -1 limited "$ours" -n 5 -s 1000 localhost
 	client_output=$output
@@ -307,7 +350,7 @@ released: ibv_free_device_list'
 	# Whoever finds it first gives up, and the other says that.
 	output+=$'\n'$client_output
 	mapfile -t lines <<<"$output"
-	assert_line --regexp '^pingpong: iteration 0, offset [0-9]+: 0x[0-9a-f]{2} came, not 0x[0-9a-f]{2}$'
+	assert_line --regexp '^pingpong: message 0, offset [0-9]+: 0x[0-9a-f]{2} came, not 0x[0-9a-f]{2}$'
 }
 
 # --- what may be wrong with the peer ---
@@ -317,9 +360,9 @@ released: ibv_free_device_list'
 	for other in '-s 64' '-n 6' '-m 512'; do
 		start_server "$ours" -n 5
 		run -1 limited "$ours" -n 5 $other localhost
-		assert_line --regexp "^pingpong: here .*$other.*, at the peer "
+		assert_line --regexp "^pingpong: the options differ: here .*$other.*, at the peer "
 		server_ends_with 1
-		assert_line --regexp "^pingpong: here .*, at the peer .*$other"
+		assert_line --regexp "^pingpong: the options differ: here .*, at the peer .*$other"
 	done
 }
 
@@ -333,7 +376,7 @@ released: ibv_free_device_list'
 	until_listening
 	LIMIT=5 run limited ibv_rc_pingpong -g 1 -n 5 -s 128 localhost
 	server_ends_with 1
-	assert_line --regexp '^pingpong: receive 0: .* \(status [0-9]+\), wr_id 1, vendor_err [0-9]+$'
+	assert_line --regexp '^pingpong: receive: .* \(status [0-9]+\), wr_id 1, vendor_err [0-9]+$'
 	assert_line --partial 'hint: the message was longer than the receive'
 }
 
@@ -359,26 +402,126 @@ released: ibv_free_device_list'
 	assert_line 'pingpong: the peer gave up or died'
 }
 
-@test "peer: says nothing" {
-	start_server "$ours" --timeout 1
+# Every TCP client but a ping-pong program is a knock on the door: the server says who
+# it was, and goes on waiting.
+@test "knock: a client that says nothing ends at the timeout, with the server" {
+	start_server "$ours" --timeout 2
 	send_to_server ''
+	SECONDS=0
 	server_ends_with 1
-	assert_line --partial "receiving the peer's address: ETIMEDOUT"
+	((SECONDS < 6))
+	assert_line 'pingpong: ignored a connection from 127.0.0.1: nothing more came in time; it sent 0 bytes ""'
+	assert_line 'pingpong: no client on TCP port 18515: ETIMEDOUT (Connection timed out)'
 }
 
-@test "peer: sends half an address and closes" {
-	start_server "$ours"
-	send_to_server '0000:000011:123456:0'
+# A real client, ours or the stock program, is served by the server that was started.
+serves_real_client() {
+	run -0 limited "$@" localhost
+	server_ends_with 0
+}
+
+@test "knock: half an address, garbage and a browser are told apart from a client, which is served" {
+	local message
+	for message in '0000:000011:123456:0' 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n' '\x16\x03\x01\x02\x00\x01'; do
+		start_server "$ours" -n 5 --timeout 25
+		send_to_server "$message"
+		[[ $message != 0* ]] || exec {sock}>&-
+		serves_real_client "$ours" -n 5
+		case $message in
+		0*) assert_line 'pingpong: ignored a connection from 127.0.0.1: it closed the connection; it sent 20 bytes "0000:000011:123456:0"' ;;
+		G*) assert_line --regexp 'not a ping-pong program; it sent [0-9]+ bytes "GET / HTTP/1.1\.' ;;
+		*) assert_line --partial 'not a ping-pong program; it sent 6 bytes "......"' ;;
+		esac
+	done
+}
+
+@test "knock: a thousand clients come and go, and the stock client is served" {
+	local LIMIT=60
+	start_server "$ours" -n 5 --timeout 50
+	until_listening
+	perl -MIO::Socket::INET -e '
+		IO::Socket::INET->new(PeerAddr => "127.0.0.1:18515") or die $! for 1 .. 1000'
+	serves_real_client ibv_rc_pingpong -g 1 -n 5
+	assert_line 'pingpong: ignored a connection from 127.0.0.1: it closed the connection; it sent 0 bytes ""'
+	assert_line 'pingpong: ignored 10 connections; more are not reported'
+	((${#lines[@]} < 40))
+}
+
+@test "knock: silent and slow clients do not keep a real one waiting" {
+	local socks=() i
+	start_server "$ours" -n 5 --timeout 20
+	until_listening
+	for ((i = 0; i < 20; i++)); do
+		exec {sock}<>/dev/tcp/localhost/18515
+		socks+=("$sock")
+	done
+	(for i in {0..9}; do printf 0 && sleep 1; done >&"$sock" 2>/dev/null) &
+	SECONDS=0
+	serves_real_client "$ours" -n 5
+	((SECONDS < 8))
+	assert_line --partial 'ignored a connection from 127.0.0.1: too many came later'
+	assert_line --partial 'ignored a connection from 127.0.0.1: another client was earlier'
+	for sock in "${socks[@]}"; do exec {sock}>&-; done
+}
+
+@test "address: only exactly 52 bytes of an address are one" {
+	local gid=00000000000000000000ffff0a090001 wrong text
+	gcc -D_GNU_SOURCE -o "$BATS_TEST_TMPDIR/address" "$project/tests/shims/address.c" \
+		"${BUILD%/san}"/common/*.o -libverbs
+	run -0 "$BATS_TEST_TMPDIR/address" "00a1:b0c2d3:12eF56:$gid"
+	assert_output --partial ' LID 0x00a1, QPN 0xb0c2d3, PSN 0x12ef56, GID ::ffff:10.9.0.1'
+	wrong=("-001:000011:123456:$gid" "0x01:000011:123456:$gid" "+001:000011:123456:$gid"
+		" 001:000011:123456:$gid" "0000:000011:12345g:$gid" "0000:000011-123456:$gid"
+		"000:0000011:123456:$gid" "0000:000011:123456:${gid/ffff/ :-1}"
+		"0000:000011:123456:0$gid" "0000:000011:123456:${gid#0}" '' 0000:000011:123456:)
+	run -0 "$BATS_TEST_TMPDIR/address" "${wrong[@]}"
+	assert_equal "$output" "$(printf 'no: %s\n' "${wrong[@]}")"
+
+	fake_server "${wrong[0]}\\0" 1
+	run -1 limited "$ours" localhost
+	assert_line "pingpong: not an address: \"${wrong[0]}\""
+}
+
+@test "terms: what the peer sends does not control the terminal" {
+	start_server "$ours" -n 5
+	send_to_server '0000:000011:F23456:00000000000000000000ffff0a090001\0'
+	read -r -n 51 -u "$sock"
+	printf 'done\0\033[31mred\a%055d' 0 >&"$sock"
+	server_ends_with 1
+	assert_line --partial 'the options differ: here -s 4096 -n 5 -m 1024, at the peer .[31mred.000'
+	[[ $output != *[$'\033\a']* ]]
+}
+
+@test "peer: half a message and then silence is shown, with the time it took" {
+	fake_server 0000:0000 9
+	SECONDS=0
+	run -1 limited "$ours" --timeout 2 localhost
+	((SECONDS < 6))
+	assert_line "pingpong: receiving the peer's address: 9 of 52 bytes came in 2 s: ETIMEDOUT (Connection timed out)"
+	assert_line '  hint: this came: "0000:0000"'
+	refute_line --partial '-g'
+}
+
+@test "peer: Ctrl-Z and fg in the middle of a message do no harm" {
+	start_server "$ours" -n 5 --timeout 9
+	send_to_server '0000:000011:123456:'
+	sleep 0.5
+	pkill -STOP -P "$server"
+	sleep 0.5
+	pkill -CONT -P "$server"
+	sleep 0.5
+	printf '00000000000000000000ffff0a090001\0' >&"$sock"
+	read -r -n 51 -u "$sock"
+	printf do >&"$sock"
+	pkill -STOP -P "$server"
+	pkill -CONT -P "$server"
+	sleep 0.5
+	printf 'ne\0' >&"$sock"
 	exec {sock}>&-
-	server_ends_with 1
-	assert_line --partial "receiving the peer's address: the peer sent 20 of 52 bytes"
-}
-
-@test "peer: sends garbage" {
-	start_server "$ours"
-	send_to_server 'GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything, please\r\n\r\n'
-	server_ends_with 1
-	assert_line --partial 'not an address: "GET / HTTP/1.1..Host: '
+	kill "$server"
+	server_ends_with 143
+	assert_line --partial 'remote address: LID 0x0000, QPN 0x000011, PSN 0x123456'
+	refute_line --partial 'receiving'
 }
 
 @test "peer: closes before saying done" {
@@ -387,7 +530,7 @@ released: ibv_free_device_list'
 	read -r -n 51 -u "$sock"
 	exec {sock}>&-
 	server_ends_with 1
-	assert_line --partial 'receiving "done": the peer sent 0 of 5 bytes'
+	assert_line --partial 'receiving "done": the peer closed the connection after 0 of 5 bytes'
 }
 
 @test "peer: a queue pair number that does not exist" {
@@ -401,12 +544,14 @@ released: ibv_free_device_list'
 @test "peer: a server that says nothing, closes or sends garbage" {
 	fake_server '' 5
 	run -1 limited "$ours" --timeout 1 localhost
-	assert_line --partial "receiving the peer's address: ETIMEDOUT"
+	assert_line --partial "receiving the peer's address: 0 of 52 bytes came in 1 s: ETIMEDOUT"
+	refute_line --partial '-g'
 	kill "$server"
 	wait "$server" || :
 	fake_server '' 0
 	run -1 limited "$ours" localhost
-	assert_line --partial "receiving the peer's address: the peer sent 0 of 52 bytes"
+	assert_line --partial "receiving the peer's address: the peer closed the connection after 0 of 52 bytes"
+	assert_line '  hint: if it is an ibv_rc_pingpong, it needs -g on RoCE'
 	fake_server "$(printf '%060d' 7)" 1
 	run -1 limited "$ours" localhost
 	assert_line --partial 'not an address: "0000'
@@ -430,6 +575,92 @@ released: ibv_free_device_list'
 	assert_line --partial 'server "no-such-host.invalid"'
 }
 
+# Sets `unlucky` to what runs a program so that the calls that $1 stands for fail.
+bad_luck() {
+	local shim=$BATS_TEST_TMPDIR/bad_luck.so
+	[[ -e $shim ]] || gcc -D_GNU_SOURCE -shared -fPIC -o "$shim" "$project/tests/shims/bad_luck.c"
+	# AddressSanitizer wants to come first; here it may come second.
+	unlucky=(env BAD_LUCK="$1" LD_PRELOAD="$shim" ASAN_OPTIONS=verify_asan_link_order=0)
+}
+
+@test "peer: one that sends ahead is stopped at the message that is too many" {
+	gcc -D_GNU_SOURCE -o "$BATS_TEST_TMPDIR/sends_ahead" "$project/tests/shims/sends_ahead.c" \
+		"${BUILD%/san}"/common/*.o -libverbs
+	start_server "$ours" -n 2 -s 64 --timeout 8
+	timeout 20 "$BATS_TEST_TMPDIR/sends_ahead" 4 64 3>&- &
+	server_ends_with 1
+	assert_line 'pingpong: message 2 is one too many'
+	assert_line --partial 'hint: give both sides the same -n'
+	refute_output --partial Sanitizer
+	kill $!
+}
+
+@test "timeout: events that bring no completion do not begin it again" {
+	bad_luck idle-events
+	fake_server '0000:fffff0:123456:00000000000000000000ffff0a090001\0' 9
+	SECONDS=0
+	run -1 limited "${unlucky[@]}" "$tool" -e --timeout 2 -n 3 localhost
+	assert_line --partial 'waiting for a completion: ETIMEDOUT'
+	((SECONDS < 25))
+}
+
+@test "timeout: it is for all addresses of a name together" {
+	change_world
+	cp /etc/hosts "$BATS_TEST_TMPDIR/hosts"
+	# Nobody is there, and nobody says so.
+	printf '10.9.0.%d nobody.example\n' 71 72 73 74 >>/etc/hosts
+	SECONDS=0
+	run -1 limited "$ours" --timeout 5 nobody.example
+	cp "$BATS_TEST_TMPDIR/hosts" /etc/hosts
+	((SECONDS < 15))
+	assert_line 'pingpong: connecting to nobody.example port 18515: ETIMEDOUT (Connection timed out)'
+}
+
+@test "timeout: a name's other address is reached when the first is dead" {
+	cp /etc/hosts "$BATS_TEST_TMPDIR/hosts"
+	printf '10.9.0.%d half.example\n' 71 1 >>/etc/hosts
+	start_server "$ours" -n 2
+	run limited "$ours" --timeout 4 -n 2 half.example
+	cp "$BATS_TEST_TMPDIR/hosts" /etc/hosts
+	((status == 0)) || fail "$output"
+	server_ends_with 0
+}
+
+@test "calls: a socket option, a poll or an accept that fails is an error, with its own name" {
+	bad_luck setsockopt
+	run -1 limited "${unlucky[@]}" "$ours"
+	assert_line --partial ': ENOMEM (Cannot allocate memory)'
+	bad_luck poll
+	run -1 limited "${unlucky[@]}" "$ours"
+	assert_line 'pingpong: poll: ENOMEM (Cannot allocate memory)'
+	refute_line --partial 'hint: start one'
+	bad_luck accept
+	start_server "${unlucky[@]}" "$ours"
+	until_listening
+	# The server may be gone before the client's connect() has returned.
+	(exec {sock}<>/dev/tcp/localhost/18515) || :
+	server_ends_with 1
+	assert_line 'pingpong: accept: EMFILE (Too many open files)'
+	refute_line --partial 'hint:'
+}
+
+@test "calls: without IPv6 the server listens by IPv4" {
+	bad_luck no-ipv6
+	start_server "${unlucky[@]}" "$ours" -n 2
+	run -0 limited "$ours" -n 2 127.0.0.1
+	server_ends_with 0
+}
+
+@test "link: one that goes down is named by the side that sends" {
+	change_world
+	start_server "$ours" -n 1000000 --timeout 4
+	start_client "$ours" -n 1000000 --timeout 4
+	until_running
+	ip link set eth0 down
+	server_ends_with 1
+	assert_line --regexp 'hint: port 1 is down now, not ACTIVE: is its network link down\?'
+}
+
 @test "peer: another program has the TCP port" {
 	start_server "$ours" --timeout 5
 	until_listening
@@ -445,10 +676,10 @@ released: ibv_free_device_list'
 	run -1 limited "$ours" -d mlx5_9
 	assert_line 'pingpong: no device called mlx5_9'
 	assert_line --partial 'hint: there is rxe_0'
-	run -1 limited "$ours" -i 7
-	assert_line 'pingpong: no ACTIVE port 7'
+	run -1 limited "$tool" -i 7
+	assert_line 'rc_pingpong: no ACTIVE port 7'
 	run -1 limited "$ours" -g 200
-	assert_line --partial 'GID index 200: ENODATA'
+	assert_line 'pingpong: port 1 has no GID at index 200'
 	# Since Linux 6.2 or so, rxe takes more than -s does.
 	most=$(($(ibv_devinfo -v | awk '$1 == "max_msg_sz:" { print $2 }')))
 	if ((most < 1 << 30)); then
@@ -456,8 +687,8 @@ released: ibv_free_device_list'
 		assert_line "pingpong: -s $((most + 1)) is more than this port can do"
 		assert_line --partial "hint: $most is the most"
 	fi
-	run -1 limited "$ours" -r 1000000
-	assert_line 'pingpong: -r 1000000 is more than this port can do'
+	run -1 limited "$tool" -r 1000000
+	assert_line 'rc_pingpong: -r 1000000 is more than this port can do'
 	run -1 limited "$ours" -m 2048
 	assert_line 'pingpong: -m 2048 is more than this port can do'
 	assert_line --partial 'hint: 1024 is the most'

@@ -25,6 +25,9 @@ setup_file() {
 				say.push(`diagram ${box.width > 100 && box.height > 50 &&
 					diagram.querySelectorAll('text').length > 1}`);
 			}
+			for (const figure of all('pre.text'))
+				if (/machine A/.test(figure.textContent))
+					say.push(`drawing ${figure.scrollWidth <= figure.clientWidth}`);
 			for (const link of all('a[href^="#"]'))
 				if (!page.getElementById(decodeURIComponent(link.hash.slice(1))))
 					say.push(`nowhere ${link.hash}`);
@@ -64,7 +67,7 @@ texts() { printf '%s\n' "$project"/README.md "$project"/*/README.md "$project"/d
 	# The sources are one chapter more.
 	assert_equal "$(seen chapters)" $(($(texts | xargs ls 2>/dev/null | wc -l) + 1))
 	cd "$project"
-	for file in [0-9][0-9]-*/*.c common/*.[ch]; do
+	for file in [0-9][0-9]-*/*.[ch] common/*.[ch]; do
 		grep -q "<code>$file</code></h2>" "$dir/book.html" || fail "not there: $file"
 	done
 }
@@ -85,8 +88,14 @@ texts() { printf '%s\n' "$project"/README.md "$project"/*/README.md "$project"/d
 	assert_equal "$(seen too-wide)" 0
 }
 
+@test "book: on a phone the drawing of both machines is seen whole, in each chapter" {
+	run -0 seen drawing
+	assert_equal "$output" "$(grep -h '^<!-- overview -->$' "$project"/*/README.md |
+		sed 's/.*/true/')"
+}
+
 @test "book: made again, it is the same, and nothing is drawn or fetched" {
-	run -0 limited "$project/docs/book/make" "$dir/again.html"
+	LIMIT=120 run -0 limited "$project/docs/book/make" "$dir/again.html"
 	assert_output "  BOOK  $dir/again.html"
 	cmp "$dir/book.html" "$dir/again.html"
 }

@@ -61,6 +61,34 @@ broken_links() {
 	grep -q '^<!-- excerpt: ' "${texts[@]}"
 }
 
+@test "docs: the drawing of both machines is the same on every page" {
+	assert_nothing docs/overview
+	run grep -L '^<!-- overview -->' [0-9][0-9]-*/README.md
+	assert_output ''
+}
+
+@test "docs: a page with another drawing is found, and gets the right one" {
+	local page=$BATS_TEST_TMPDIR/03-page/README.md
+	mkdir "${page%/*}"
+	printf '%s\n' '# 03' '' '<!-- overview -->' 'Text' >"$page"
+	run -1 docs/overview "$page"
+	assert_output "$page: its drawing is not that of 00-hello/README.md"
+	run -0 docs/overview --update "$page"
+	assert_nothing docs/overview "$page"
+	# Both machines' objects of that chapter are marked, and no others.
+	assert_equal "$(grep -c '=> 03 .*=> 03 |$' "$page")" 2
+	assert_equal "$(grep -c '=>' "$page")" 3
+	assert_equal "$(tail -n 2 "$page")" $'```\nText'
+
+	sed -i 's/=> 03/   03/' "$page"
+	run -1 docs/overview "$page"
+	mkdir "$BATS_TEST_TMPDIR/99-page"
+	mv "$page" "$BATS_TEST_TMPDIR/99-page"
+	run docs/overview "$BATS_TEST_TMPDIR/99-page/README.md"
+	assert_output "overview: the drawing has nothing of chapter 99"
+	assert_failure
+}
+
 @test "docs: the transcripts are what the commands print" {
 	run -0 docs/transcripts
 	# Each chapter shows what its program prints.
@@ -91,6 +119,45 @@ broken_links() {
 		grep -o 'IBV_WC_[A-Z_]*' | sort)
 	(($(wc -l <<<"$names") > 20))
 	assert_nothing comm -13 <(grep -owE 'IBV_WC_[A-Z_]+' docs/errors.md | sort -u) - <<<"$names"
+}
+
+# The messages in errors.md that no program prints. What a program prints is a format:
+# what it begins with, and its words between the conversions, must be in the message.
+messages_of_no_program() {
+	# shellcheck disable=SC2016 # perl
+	perl -0777 -e '
+		my ($errors, @sources) = @ARGV;
+		my @patterns;
+		for (@sources) {
+			open my $in, "<", $_ or die "$_: $!\n";
+			my $text = <$in>;
+			$text =~ s{/\*.*?\*/}{}gs;
+			$text =~ s/"\s*\n\s*"//g;
+			for my $format ($text =~ /"((?:[^"\\]|\\.)*)"/g) {
+				$format =~ s/\\n//g;
+				$format =~ s/\\(.)/$1/g;
+				my $start = $format =~ /^%/ ? "" : "^";
+				my @pieces = grep { /[a-z]{2}/ } split /%[-0-9]*[lzj]*[a-zA-Z]/, $format;
+				push @patterns, $start . join ".*", map { quotemeta } @pieces
+					if length(join "", @pieces) > 5;
+			}
+		}
+		open my $in, "<", $errors or die "$errors: $!\n";
+		my ($tables) = <$in> =~ /^## Messages of the programs\n(.*?)^## /ms or die "none\n";
+		for my $cell ($tables =~ /^\| ([^|]* [^|]*) \|/mg) {
+			for my $message (grep { / / } $cell =~ /`([^`]+)`/g) {
+				print "$message\n" unless grep { $message =~ /$_/ } @patterns;
+			}
+		}' "$@"
+}
+
+@test "docs: the messages of the programs in errors.md are those that they print" {
+	local errors=$BATS_TEST_TMPDIR/errors.md
+	assert_nothing messages_of_no_program docs/errors.md [0-9][0-9]-*/*.[ch] common/*.c
+
+	sed 's/^| `no ACTIVE port`/| `no port that is ACTIVE`/' docs/errors.md >"$errors"
+	run messages_of_no_program "$errors" [0-9][0-9]-*/*.[ch] common/*.c
+	assert_output 'no port that is ACTIVE'
 }
 
 @test "docs: every term of the glossary is used in another text" {

@@ -45,6 +45,8 @@ bare_path() {
 		chapter=${chapter##*/}
 		assert_line --regexp "^  make run-${chapter%%-*} +[a-z]"
 	done
+	# Its other programs are listed below it.
+	assert_line '    PROGRAM=attributes    everything that a device and its ports report about themselves'
 	assert_line --regexp "^  make wire-05 +[a-z]"
 	refute_output --partial "make wire-04"
 	for target in build book test doctor lab-shell softroce-up softroce-down clean; do
@@ -71,6 +73,41 @@ bare_path() {
 	assert_line --partial '-s 0: out of range'
 }
 
+@test "run-NN PROGRAM=name: any program of the chapter, and what there is when there is none" {
+	copy_tree
+	mkdir 08-two
+	cat >08-two/two.c <<-'END'
+		/*
+		 * two.c - the main one
+		 */
+		#include <stdio.h>
+		int main(void) { puts("the main one"); return 0; }
+	END
+	cat >08-two/both_sides.c <<-'END'
+		/*
+		 * both_sides.c - server and client
+		 *
+		 * Sides: server, and client of HOST
+		 */
+		#include <stdio.h>
+		int main(int argc, char *argv[])
+		{
+			printf("%s %s\n", argc > 1 ? argv[1] : "no", argc > 2 ? argv[2] : "host");
+			return 0;
+		}
+	END
+	RDMA=lab run -0 limited make run-08
+	assert_line 'the main one'
+	PROGRAM=from-outside RDMA=lab run -0 limited make run-08 PROGRAM=both_sides ARGS=-x
+	assert_line 'server | -x host'
+	assert_line 'client | -x 127.0.0.1'
+	local name
+	for name in nope % "it's" 'two three' exercise; do
+		run -2 make run-08 PROGRAM="$name"
+		assert_line "there is no program $name in 08-two; choose one of: both_sides two"
+	done
+}
+
 @test "build: only what changed is built again, and a header counts" {
 	copy_tree
 	run -0 make build
@@ -90,7 +127,8 @@ bare_path() {
 @test "build: V=1, SAN=1, CC=clang and other flags do what they say" {
 	copy_tree
 	run -0 make -j 4 V=1 build/05-pingpong/pingpong
-	assert_line --regexp '^gcc -std=c11 -Wall -Wextra .* -c -o build/05-pingpong/pingpong.o'
+	assert_line --regexp '^gcc -std=c11 -Wall -Wextra '
+	assert_line --regexp ' -c -o build/05-pingpong/pingpong.o '
 	run -0 make -j 4 CC=clang build/05-pingpong/pingpong
 	assert_line '  CC    build/common/error.o'
 	readelf -p .comment build/05-pingpong/pingpong | grep -q clang
@@ -115,6 +153,17 @@ bare_path() {
 	assert_line '  make run-06         something new'
 	run -0 make -j 4 build
 	[[ -x build/06-new-thing/new_thing ]]
+}
+
+@test "book: what it keeps in the cache counts as used whenever it is used" {
+	local version
+	read -r version _ < <(cat "$project"/docs/book/package*.json | sha256sum)
+	mkdir -p "$scratch/cache/book-${version:0:16}/node_modules/.bin"
+	touch "$scratch/cache/book-${version:0:16}/node_modules/.bin/mmdc"
+	touch -d '10 days ago' "$scratch/cache/book-${version:0:16}"
+	LAB_CACHE=$scratch/cache PANDOC=true run -0 "$project/docs/book/make" "$scratch/book.html"
+	run -0 find "$scratch/cache" -maxdepth 1 -name 'book-*' -mtime +7
+	assert_output ''
 }
 
 @test "packages: when all are there, nothing is called and nothing said" {

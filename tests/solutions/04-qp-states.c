@@ -1,11 +1,12 @@
 /*
- * exercise.c - connect two queue pairs in one process, and mend one
+ * exercise.c - connect two queue pairs, and bring one of them back from ERR
  *
  *	exercise PSN_A PSN_B PSN_C VICTIM
  *
- * Takes the queue pairs A and B by INIT and RTR to RTS, each the other's peer;
- * A's first packet has the number PSN_A, B's PSN_B. Then VICTIM, A or B, is
- * put into ERR, and you bring it back to RTS, where it shall begin with PSN_C.
+ * The program takes the queue pairs A and B through INIT and RTR to RTS, each
+ * as the other's peer. A's first packet has the number PSN_A, B's PSN_B. Then
+ * it puts VICTIM, which is A or B, into ERR. You bring it back to RTS, where
+ * its first packet has the number PSN_C.
  *
  *	$ exercise 0x111111 0x222222 0x333333 B
  *	A: QPN 0x000011
@@ -16,10 +17,11 @@
  *	A: state 3, sq_psn 0x111111, rq_psn 0x222222
  *	...
  *
- * At each CHECKPOINT rdma -d resource show qp shows what the kernel thinks of
- * it, and so does make check-04. Write the bodies marked TODO.
+ * At each CHECKPOINT the program waits for Enter, so that make check-04 can ask
+ * the kernel what it knows of A and B. make try-04 shows it to you.
  *
- * See ibv_modify_qp(3), ibv_query_qp(3); chapter 04's table of the states.
+ * Write the bodies marked TODO; the function of qp_states.c or qp_errors.c to
+ * read first is named in each. See also ibv_modify_qp(3), ibv_query_qp(3).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,28 +30,28 @@
 
 #include <infiniband/verbs.h>
 
+#include "../common/checkpoint.h"
 #include "../common/error.h"
-#include "../common/exercise.h"
 #include "../common/gid.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77
+#include "../common/options.h"
 
 #define PORT 1
 #define CQ_SIZE 4
 
-/* What a queue pair needs to know of the other one. */
+/* What a queue pair needs to know about the other one. */
 struct peer {
 	struct ibv_gid_entry gid;
 	uint32_t qpn;
-	uint32_t psn;
+	uint32_t psn;		/* number of the first packet that it sends */
 };
 
-/* TODO 04.1: RESET -> INIT, on PORT. Returns 0 or an errno value. */
+/*
+ * TODO 04.1: take the queue pair from RESET to INIT, on port PORT. Return what
+ * ibv_modify_qp() returns: 0 or an errno value. See to_init() in qp_states.c.
+ */
 static int to_init(struct ibv_qp *qp)
 {
 #ifdef STARTER
-	(void)qp;
 	return todo("04.1");
 #else
 	struct ibv_qp_attr attr = {
@@ -64,14 +66,13 @@ static int to_init(struct ibv_qp *qp)
 }
 
 /*
- * TODO 04.2: INIT -> RTR: it expects packets of @peer, the first of which has
- * the number peer->psn. The path MTU is 1024. Returns 0 or an errno value.
+ * TODO 04.2: INIT -> RTR. From now on the queue pair expects packets from
+ * @peer; the first has the number peer->psn. The path MTU is 1024. Return what
+ * ibv_modify_qp() returns. See to_rtr() in qp_states.c.
  */
 static int to_rtr(struct ibv_qp *qp, const struct peer *peer)
 {
 #ifdef STARTER
-	(void)qp;
-	(void)peer;
 	return todo("04.2");
 #else
 	struct ibv_qp_attr attr = {
@@ -99,12 +100,13 @@ static int to_rtr(struct ibv_qp *qp, const struct peer *peer)
 #endif
 }
 
-/* TODO 04.3: RTR -> RTS: its own first packet has the number @psn. */
+/*
+ * TODO 04.3: RTR -> RTS. The queue pair's own first packet has the number
+ * @psn. Return what ibv_modify_qp() returns. See to_rts() in qp_states.c.
+ */
 static int to_rts(struct ibv_qp *qp, uint32_t psn)
 {
 #ifdef STARTER
-	(void)qp;
-	(void)psn;
 	return todo("04.3");
 #else
 	struct ibv_qp_attr attr = {
@@ -124,14 +126,13 @@ static int to_rts(struct ibv_qp *qp, uint32_t psn)
 }
 
 /*
- * TODO 04.4: ask the device, and print "NAME: state N, sq_psn 0x..., rq_psn
- * 0x..." with the PSNs in six hex digits.
+ * TODO 04.4: ask the device for the state and for both PSNs, and print them as
+ * "NAME: state 3, sq_psn 0x111111, rq_psn 0x222222": the state as a number, the
+ * PSNs in six hex digits. See show() in qp_states.c.
  */
 static void read_back(const char *name, struct ibv_qp *qp)
 {
 #ifdef STARTER
-	(void)name;
-	(void)qp;
 	todo("04.4");
 #else
 	struct ibv_qp_init_attr init;
@@ -146,15 +147,13 @@ static void read_back(const char *name, struct ibv_qp *qp)
 }
 
 /*
- * TODO 04.5: bring a queue pair from ERR back to RTS, with the same @peer and
- * @psn as its own first number. Returns 0 or an errno value.
+ * TODO 04.5: bring a queue pair in ERR back to RTS. The peer is the same as
+ * before, and @psn is the number of the queue pair's own first packet. Return
+ * 0, or the errno value of the step that failed. See step 6 of qp_errors.c.
  */
 static int recover(struct ibv_qp *qp, const struct peer *peer, uint32_t psn)
 {
 #ifdef STARTER
-	(void)qp;
-	(void)peer;
-	(void)psn;
 	return todo("04.5");
 #else
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
@@ -170,14 +169,15 @@ static int recover(struct ibv_qp *qp, const struct peer *peer, uint32_t psn)
 #endif
 }
 
-/* Given: did a step succeed? */
-static int failed(const char *step, int err)
+/* Given: report a step that failed. @err is -1 if it is not written yet. */
+static int step_failed(const char *step, int err)
 {
 	if (err > 0)
 		print_error(err, "%s", step);
 	return err;
 }
 
+/* Given. */
 static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 {
 	struct ibv_qp_init_attr init = {
@@ -203,42 +203,41 @@ int main(int argc, char *argv[])
 	struct ibv_pd *pd = NULL;
 	struct ibv_cq *cq = NULL;
 	struct ibv_qp *qp[2] = { NULL };
-	struct peer end[2];	/* end[0] is A, as B sees it */
+	struct peer end[2];	/* A as B sees it, and B as A sees it */
 	struct ibv_port_attr port;
-	uint32_t mended;
-	int v, err, status = EXIT_FAILURE;
+	uint32_t new_psn;
+	int victim, err, status = EXIT_FAILURE;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_output();
 	if (argc != 5) {
 		fprintf(stderr, "usage: exercise PSN_A PSN_B PSN_C VICTIM\n");
 		return EXIT_USAGE;
 	}
-	v = strcmp(argv[4], "B") == 0;
-	mended = strtoul(argv[3], NULL, 0);
+	new_psn = strtoul(argv[3], NULL, 0);
+	victim = strcmp(argv[4], "B") == 0;	/* 0 is A, 1 is B */
 
-	/* 1. Two queue pairs, and the way from one to the other. */
+	/* 1. Two queue pairs, and what each needs to know about the other. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		print_error(list ? 0 : errno, "no RDMA device");
-		status = EXIT_NO_DEVICE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 	context = ibv_open_device(list[0]);
-	if (context) {
-		pd = ibv_alloc_pd(context);
-		cq = ibv_create_cq(context, CQ_SIZE, NULL, NULL, 0);
-	}
-	for (int i = 0; i < 2 && pd && cq; i++)
-		qp[i] = create_qp(pd, cq);
-	if (!qp[0] || !qp[1]) {
-		print_error(errno, "two queue pairs and what they need");
+	if (missing(context, "ibv_open_device") ||
+	    failed(ibv_query_port(context, PORT, &port), "ibv_query_port") ||
+	    gid_choose(context, PORT, &port, -1, &end[0].gid))
 		goto out;
-	}
-	if (ibv_query_port(context, PORT, &port) ||
-	    gid_find(context, PORT, &port, -1, &end[0].gid))
+	pd = ibv_alloc_pd(context);
+	if (missing(pd, "ibv_alloc_pd"))
 		goto out;
-	end[1] = end[0];
+	cq = ibv_create_cq(context, CQ_SIZE, NULL, NULL, 0);
+	if (missing(cq, "ibv_create_cq"))
+		goto out;
+	end[1] = end[0];	/* the same port, so the same GID */
 	for (int i = 0; i < 2; i++) {
+		qp[i] = create_qp(pd, cq);
+		if (missing(qp[i], "ibv_create_qp"))
+			goto out;
 		end[i].qpn = qp[i]->qp_num;
 		end[i].psn = strtoul(argv[1 + i], NULL, 0);
 		printf("%c: QPN 0x%06x\n", 'A' + i, end[i].qpn);
@@ -251,25 +250,27 @@ int main(int argc, char *argv[])
 
 	/* 3. Step by step. */
 	for (int i = 0; i < 2; i++)
-		if (failed("RESET -> INIT", to_init(qp[i])))
+		if (step_failed("RESET -> INIT", to_init(qp[i])))
 			goto out;
 	checkpoint("init");
 	for (int i = 0; i < 2; i++)
-		if (failed("INIT -> RTR", to_rtr(qp[i], &end[!i])))
+		if (step_failed("INIT -> RTR", to_rtr(qp[i], &end[!i])))
 			goto out;
 	checkpoint("rtr");
 	for (int i = 0; i < 2; i++)
-		if (failed("RTR -> RTS", to_rts(qp[i], end[i].psn)))
+		if (step_failed("RTR -> RTS", to_rts(qp[i], end[i].psn)))
 			goto out;
 	checkpoint("rts");
 	read_back("A", qp[0]);
 	read_back("B", qp[1]);
 
-	/* 4. Broken, and mended. */
-	if (failed("RTS -> ERR", ibv_modify_qp(qp[v], &error, IBV_QP_STATE)))
+	/* 4. One goes into ERR, and you bring it back. */
+	err = ibv_modify_qp(qp[victim], &error, IBV_QP_STATE);
+	if (step_failed("RTS -> ERR", err))
 		goto out;
 	checkpoint("error");
-	if (failed("ERR -> RTS", recover(qp[v], &end[!v], mended)))
+	err = recover(qp[victim], &end[!victim], new_psn);
+	if (step_failed("ERR -> RTS", err))
 		goto out;
 	checkpoint("recovered");
 	status = EXIT_SUCCESS;

@@ -1,0 +1,493 @@
+/*
+ * rc_pingpong.c - the ping-pong as a tool, with all options of ibv_rc_pingpong
+ *
+ * It is pingpong.c with more options: it can sleep for completions, keep many
+ * receives posted, send inline, check what an ibv_rc_pingpong sends back, and
+ * it reports how the round trips were spread. Read pingpong.c first; what is
+ * new here is what this shows:
+ *
+ *	diff -u 05-pingpong/pingpong.c 05-pingpong/rc_pingpong.c
+ *
+ * Sides: server and client; make run-05 PROGRAM=rc_pingpong starts both
+ *
+ *	rc_pingpong -e			the server waits for a client
+ *	rc_pingpong -e 10.9.0.1		the client connects, and sends first
+ *
+ *	$ rc_pingpong -e 10.9.0.1
+ *	...
+ *	8192000 bytes in 0.17 seconds = 388.62 Mbit/sec
+ *	1000 iters in 0.17 seconds = 168.64 usec/iter
+ *	round trip: median 143.09, 99th percentile 428.20, maximum 4375.69 usec
+ *	verified: every byte of 1000 of 1000 messages
+ *
+ * See ibv_get_cq_event(3), ibv_req_notify_cq(3), ibv_create_qp(3) on inline
+ * data, ibv_rc_pingpong(1); and those of pingpong.c.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+
+#include "../common/clock.h"
+#include "../common/completion.h"
+#include "../common/device.h"
+#include "../common/error.h"
+#include "../common/exchange.h"
+#include "../common/gid.h"
+#include "../common/measure.h"
+#include "../common/pattern.h"
+#include "../common/settings.h"
+
+/* Our wr_id values. If a request fails, only wr_id shows which kind it was. */
+enum { WRID_RECEIVE = 1, WRID_SEND };
+
+#define SPINS 1000	/* empty polls before a look at clock and peer */
+
+/* What the user asked for, besides the settings of pingpong.c. */
+struct more {
+	int ib_port;		/* -i; 0: the first that is ACTIVE */
+	int rx_depth;		/* -r, receives kept posted */
+	int sl;			/* -l, service level: the class of traffic */
+	bool events;		/* -e, sleep until there is a completion */
+	bool check;		/* -c, verify an ibv_rc_pingpong's messages */
+};
+
+static int parse_options(int argc, char *argv[], struct settings *opt,
+			 struct more *more)
+{
+	const struct option_spec specs[] = {
+		{ 'i', "ib-port", "PORT",
+		  "port of the device (the first ACTIVE)",
+		  .number = &more->ib_port, .min = 1, .max = 255 },
+		{ 'r', "rx-depth", "N", "receives kept posted (500)",
+		  .number = &more->rx_depth, .min = 1, .max = INT_MAX - 1 },
+		{ 'l', "sl", "N", "service level (0)",
+		  .number = &more->sl, .min = 0, .max = 15 },
+		{ 'e', "events", NULL, "sleep for completions, do not poll",
+		  .flag = &more->events },
+		{ 'c', "chk", NULL, "verify an ibv_rc_pingpong's messages too",
+		  .flag = &more->check },
+		{ 0 }
+	};
+
+	*more = (struct more){ .rx_depth = 500 };
+	return settings_parse(argc, argv, opt, specs);
+}
+
+/* 2. Can the device keep so many receives, and a CQ for all of them? */
+static int check_depth(struct ibv_context *context, const struct more *more)
+{
+	struct ibv_device_attr device;
+
+	if (failed(ibv_query_device(context, &device), "ibv_query_device") ||
+	    option_at_most("-r", more->rx_depth, device.max_qp_wr))
+		return -1;
+	return option_at_most("-r", more->rx_depth, device.max_cqe - 1);
+}
+
+/*
+ * 7. Create a queue pair, and take it to INIT. The caller destroys *@qp.
+ * *@max_inline becomes the size of the longest message that can go inline.
+ */
+static int create_qp(struct ibv_pd *pd, struct ibv_cq *cq, int port_num,
+		     int rx_depth, struct ibv_qp **qp, uint32_t *max_inline)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = 1, .max_send_sge = 1,
+			 .max_recv_wr = rx_depth, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.pkey_index = 0,	/* the default partition */
+		.port_num = port_num,
+		.qp_access_flags = 0,	/* the peer may not read or write */
+	};
+
+	*qp = ibv_create_qp(pd, &init);
+	if (missing(*qp, "ibv_create_qp"))
+		return -1;
+	*max_inline = init.cap.max_inline_data;
+	return failed(ibv_modify_qp(*qp, &attr,
+				    IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+				    IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		      "ibv_modify_qp(RESET -> INIT)");
+}
+
+/* 7. Post a receive: the next message goes into the second half of @mr. */
+static int post_receive(struct ibv_qp *qp, const struct ibv_mr *mr)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)mr->addr + mr->length / 2,
+		.length = mr->length / 2,
+		.lkey = mr->lkey,
+	};
+	struct ibv_recv_wr *bad_wr, wr = {
+		.wr_id = WRID_RECEIVE, .sg_list = &sge, .num_sge = 1,
+	};
+
+	return failed(ibv_post_recv(qp, &wr, &bad_wr), "ibv_post_recv");
+}
+
+/* 8. INIT -> RTR -> RTS: connected to @remote, it can receive, then send. */
+static int connect_qp(struct ibv_qp *qp, const struct path *path, int sl,
+		      const struct address *local, const struct address *remote)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = path->mtu,
+		.dest_qp_num = remote->qpn,
+		.rq_psn = remote->psn,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,	/* a sender too early waits 0.64 ms */
+		.ah_attr = {
+			.dlid = remote->lid,
+			.sl = sl,
+			.port_num = path->port_num,
+			.is_global = !gid_is_zero(&remote->gid),
+			.grh = { .dgid = remote->gid,
+				 .sgid_index = path->gid.gid_index,
+				 .hop_limit = 64 },
+		},
+	};
+
+	if (address_check(remote, &path->port))
+		return -1;
+	if (failed(ibv_modify_qp(qp, &attr,
+				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+				 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				 IBV_QP_MAX_DEST_RD_ATOMIC |
+				 IBV_QP_MIN_RNR_TIMER),
+		   "ibv_modify_qp(INIT -> RTR)")) {
+		print_hint("can these two GIDs reach each other? "
+			   "-g takes another of ours");
+		return -1;
+	}
+
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 14;	/* send again after 4.096 us * 2^14 = 67 ms */
+	attr.retry_cnt = 7;	/* with 7, Soft-RoCE never gives up */
+	attr.rnr_retry = 7;	/* for ever: the peer will post a receive */
+	attr.sq_psn = local->psn;
+	attr.max_rd_atomic = 1;
+	return failed(ibv_modify_qp(qp, &attr,
+				    IBV_QP_STATE | IBV_QP_TIMEOUT |
+				    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+		      "ibv_modify_qp(RTR -> RTS)");
+}
+
+/* 8. Exchange addresses over TCP, and connect. The caller closes *@sock. */
+static int introduce(struct ibv_qp *qp, const struct settings *opt,
+		     const struct path *path, int sl, int *sock)
+{
+	struct address remote = { 0 }, local = {
+		.lid = path->port.lid,
+		.qpn = qp->qp_num,
+		.psn = random_psn(),
+		.gid = path->gid.gid,
+	};
+
+	address_print("local address:", &local);
+	if (opt->server) {	/* its name: we are the client */
+		*sock = exchange_connect(opt->server, opt->tcp_port,
+					 opt->timeout);
+		if (*sock < 0 || exchange_send_address(*sock, &local) ||
+		    exchange_receive_address(*sock, &remote) ||
+		    exchange_send_done(*sock) ||
+		    connect_qp(qp, path, sl, &local, &remote))
+			return -1;
+	} else {
+		*sock = exchange_serve_address(opt->tcp_port, opt->timeout,
+					       &remote);
+		if (*sock < 0 ||
+		    connect_qp(qp, path, sl, &local, &remote) ||
+		    exchange_send_address(*sock, &local) ||
+		    exchange_receive_done(*sock))
+			return -1;
+	}
+	return exchange_agree(sock, &remote, opt);
+}
+
+/* 9. Send the first half of @mr, and ask for a completion. */
+static int post_send(struct ibv_qp *qp, const struct ibv_mr *mr,
+		     unsigned int flags)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)mr->addr,
+		.length = mr->length / 2,
+		.lkey = mr->lkey,
+	};
+	struct ibv_send_wr *bad_wr, wr = {
+		.wr_id = WRID_SEND, .sg_list = &sge, .num_sge = 1,
+		.opcode = IBV_WR_SEND, .send_flags = flags,
+	};
+
+	return failed(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send");
+}
+
+/*
+ * 10. Sleep until there is an event on @channel, the peer closes @sock or
+ * @deadline has passed. Returns 0 for each of these, since the caller looks at
+ * all three, or -1 after an error message.
+ */
+static int sleep_until_event(struct ibv_comp_channel *channel, int sock,
+			     long long deadline)
+{
+	struct pollfd fds[] = {
+		{ .fd = channel->fd, .events = POLLIN },
+		{ .fd = sock, .events = POLLRDHUP },
+	};
+	struct ibv_cq *cq;
+	void *unused;
+
+	if (poll_until(fds, 2, deadline) < 0)
+		return -1;
+	if (!fds[0].revents)
+		return 0;
+
+	if (ibv_get_cq_event(channel, &cq, &unused))
+		return failed(errno, "ibv_get_cq_event");
+	/* At once, because ibv_destroy_cq() would wait for it. */
+	ibv_ack_cq_events(cq, 1);
+	return 0;
+}
+
+/* 10. Wait @timeout seconds for a completion, which must be a success. */
+static int next_completion(struct ibv_cq *cq, int sock, int timeout,
+			   struct ibv_wc *wc)
+{
+	const long long deadline = deadline_after(timeout);
+	const int spins = cq->channel ? 1 : SPINS;
+	bool armed = false;
+	int n = 0;
+
+	while (n == 0) {
+		for (int i = 0; i < spins && n == 0; i++)
+			n = ibv_poll_cq(cq, 1, wc);
+		if (n != 0)
+			break;
+
+		/* Arm the CQ and poll once more: chapter 03 says why. */
+		if (cq->channel && !armed) {
+			if (failed(ibv_req_notify_cq(cq, 0),
+				   "ibv_req_notify_cq"))
+				return -1;
+			armed = true;
+			continue;
+		}
+
+		if (exchange_check_peer(sock))
+			return -1;
+		if (clock_ns(CLOCK_MONOTONIC) > deadline)
+			return failed(ETIMEDOUT, "waiting for a completion");
+		if (!cq->channel)
+			sched_yield();	/* a peer on this CPU can run now */
+		else if (sleep_until_event(cq->channel, sock, deadline))
+			return -1;
+		armed = false;
+	}
+	if (n < 0) {
+		print_error(0, "ibv_poll_cq returned %d", n);
+		return -1;
+	}
+	if (wc->status == IBV_WC_SUCCESS)
+		return 0;
+	print_wc_error(wc, wc->wr_id == WRID_SEND ? "send" : "receive");
+	return -1;
+}
+
+static void print_round_trips(const struct histogram *trips)
+{
+	if (trips->count == 0)
+		printf("round trip: none, nobody answers the last message\n");
+	else
+		printf("round trip: median %.2f, 99th percentile %.2f, "
+		       "maximum %.2f usec\n",
+		       (double)histogram_percentile(trips, 50) / 1e3,
+		       (double)histogram_percentile(trips, 99) / 1e3,
+		       (double)trips->most / 1e3);
+}
+
+/* Transfer all messages. @sock is -1 if the peer is an ibv_rc_pingpong. */
+static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
+		    const struct settings *opt, int sock,
+		    const struct pattern *pattern, bool check,
+		    unsigned int flags)
+{
+	const long long start = clock_ns(CLOCK_MONOTONIC);
+	const bool client = opt->server;
+	uint8_t *out = mr->addr, *in = out + opt->size;
+	int posted = 0, sent = 0, received = 0, verified = 0;
+	long long posted_at = start;
+	struct histogram trips = { 0 };
+	struct ibv_wc wc;
+
+	while (sent < opt->iters || received < opt->iters) {
+		/* The client begins, and then the two sides take turns. */
+		bool our_turn = client ? received == posted : received > posted;
+
+		/* 9. Until the previous send has completed, @out is in use. */
+		if (our_turn && sent == posted && posted < opt->iters) {
+			pattern_fill(pattern, out, posted);
+			posted_at = clock_ns(CLOCK_MONOTONIC);
+			if (post_send(qp, mr, flags))
+				return -1;
+			posted++;
+		}
+
+		/* 10. The completion of a send or of a receive. */
+		if (next_completion(qp->send_cq, sock, opt->timeout, &wc)) {
+			print_hint("%d sent and %d received of %d; if the peer "
+				   "is alive, does it use the same -n?", sent,
+				   received, opt->iters);
+			return -1;
+		}
+		if (wc.wr_id == WRID_SEND) {
+			sent++;
+			continue;
+		}
+
+		/* It answers what we sent last, if we have sent anything. */
+		if (posted > 0)
+			histogram_add(&trips,
+				      clock_ns(CLOCK_MONOTONIC) - posted_at);
+
+		/* That receive is used up. Post another before we answer. */
+		if (pattern_check(pattern, in, wc.byte_len, received) ||
+		    post_receive(qp, mr))
+			return -1;
+
+		/* ibv_rc_pingpong sends from the buffer into which it
+		 * receives, so we must get back what we sent. */
+		if (check && !pattern->own_kind && posted > 0) {
+			if (pattern_compare(in, out, opt->size, received))
+				return -1;
+			verified++;
+		}
+		received++;
+	}
+
+	print_rates(opt->size, opt->iters, clock_ns(CLOCK_MONOTONIC) - start);
+	print_round_trips(&trips);
+	pattern_report(pattern, pattern->own_kind ? received : verified);
+	return 0;
+}
+
+int main(int argc, char *argv[])
+{
+	struct settings opt;
+	struct more more;
+	struct ibv_device **list = NULL, *device;
+	struct ibv_context *context = NULL;
+	struct ibv_pd *pd = NULL;
+	struct ibv_mr *mr = NULL;
+	struct ibv_comp_channel *channel = NULL;
+	struct ibv_cq *cq = NULL;
+	struct ibv_qp *qp = NULL;
+	struct path path = { 0 };
+	struct pattern pattern = { 0 };
+	uint8_t *buf = NULL;
+	unsigned int flags = IBV_SEND_SIGNALED;
+	uint32_t max_inline;
+	int sock = -1, status = EXIT_FAILURE;
+
+	start_output();
+	if (parse_options(argc, argv, &opt, &more))
+		return EXIT_USAGE;
+
+	/* 1. Device: one that has an ACTIVE port. */
+	list = ibv_get_device_list(NULL);
+	if (!list || !list[0]) {
+		status = no_device(list ? 0 : errno);
+		goto out;
+	}
+	path.port_num = more.ib_port;
+	device = device_choose(list, opt.device, &path.port_num);
+	if (!device)
+		goto out;
+
+	/* 2. Context: the open device, and the way that packets take. */
+	context = ibv_open_device(device);
+	if (missing(context, "ibv_open_device") ||
+	    path_find(context, &opt, &path) || check_depth(context, &more))
+		goto out;
+
+	/* 3. Protection domain: what is made in it can work together. */
+	pd = ibv_alloc_pd(context);
+	if (missing(pd, "ibv_alloc_pd"))
+		goto out;
+
+	/* 4. Memory region: the message to send, then the one received. */
+	buf = calloc(2, opt.size);
+	if (missing(buf, "calloc(2, %d)", opt.size) ||
+	    pattern_create(&pattern, &opt))
+		goto out;
+	mr = ibv_reg_mr(pd, buf, 2 * (size_t)opt.size, IBV_ACCESS_LOCAL_WRITE);
+	if (missing(mr, "ibv_reg_mr(%zu bytes)", 2 * (size_t)opt.size)) {
+		print_hint("ENOMEM: ulimit -l limits what may be registered");
+		goto out;
+	}
+
+	/* 5. Completion channel: something to sleep on. */
+	if (more.events) {
+		channel = ibv_create_comp_channel(context);
+		if (missing(channel, "ibv_create_comp_channel"))
+			goto out;
+	}
+
+	/* 6. Completion queue: with room for one send and all receives. */
+	cq = ibv_create_cq(context, more.rx_depth + 1, NULL, channel, 0);
+	if (missing(cq, "ibv_create_cq(%d)", more.rx_depth + 1))
+		goto out;
+
+	/* 7. Queue pair: it can receive before anybody learns its number. The
+	 * receives share a buffer, since one message at a time is under way. */
+	if (create_qp(pd, cq, path.port_num, more.rx_depth, &qp, &max_inline))
+		goto out;
+	for (int i = 0; i < more.rx_depth; i++) {
+		if (post_receive(qp, mr))
+			goto out;
+	}
+	/* Inline, the CPU copies the message into the request: no DMA. */
+	if ((uint32_t)opt.size <= max_inline)
+		flags |= IBV_SEND_INLINE;
+
+	/* 8. Exchange: the two queue pairs learn each other's address. */
+	if (introduce(qp, &opt, &path, more.sl, &sock))
+		goto out;
+
+	/* 9. and 10. Transfer. With an ibv_rc_pingpong, sock is -1 by now. */
+	pattern.own_kind = sock >= 0;
+	if (transfer(qp, mr, &opt, sock, &pattern, more.check, flags)) {
+		port_explain(context, path.port_num);
+		goto out;
+	}
+
+	/* The queue pair must live until the peer has our last ACK. */
+	if (exchange_goodbye(sock) == 0)
+		status = EXIT_SUCCESS;
+
+out:
+	if (sock >= 0)
+		close(sock);
+	status |= RELEASE(ibv_destroy_qp, qp);
+	status |= RELEASE(ibv_destroy_cq, cq);
+	status |= RELEASE(ibv_destroy_comp_channel, channel);
+	status |= RELEASE(ibv_dereg_mr, mr);
+	free(pattern.table);
+	free(buf);
+	status |= RELEASE(ibv_dealloc_pd, pd);
+	status |= RELEASE(ibv_close_device, context);
+	status |= RELEASE_VOID(ibv_free_device_list, list);
+	return status;
+}

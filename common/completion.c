@@ -1,0 +1,44 @@
+#include <inttypes.h>
+
+#include "completion.h"
+#include "error.h"
+
+/* Returns a hint at the usual cause. docs/errors.md lists all of them. */
+static const char *usual_cause(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_RETRY_EXC_ERR:
+		return "nobody acknowledged it: the peer died or ended early, "
+		       "or it is not at that GID and QPN";
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return "the peer had no receive posted for it";
+	/*
+	 * For a message longer than the receive, Soft-RoCE reports one of the
+	 * first three to the receiver and one of the last two to the sender.
+	 */
+	case IBV_WC_LOC_LEN_ERR:
+	case IBV_WC_LOC_QP_OP_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+		return "the message was longer than the receive, an SGE is "
+		       "outside its memory region, or the port went down";
+	case IBV_WC_LOC_PROT_ERR:
+		return "an SGE is not inside the memory region of its lkey";
+	case IBV_WC_REM_ACCESS_ERR:
+		return "the peer's region or queue pair does not allow this, "
+		       "or the rkey or the address is wrong";
+	case IBV_WC_WR_FLUSH_ERR:
+		return "the queue pair was in the state ERR already; look for "
+		       "an earlier error";
+	default:
+		return "docs/errors.md explains the status codes";
+	}
+}
+
+void print_wc_error(const struct ibv_wc *wc, const char *what)
+{
+	print_error(0, "%s: %s (status %d), wr_id %" PRIu64 ", vendor_err %u",
+		    what, ibv_wc_status_str(wc->status), wc->status, wc->wr_id,
+		    wc->vendor_err);
+	print_hint("%s", usual_cause(wc->status));
+}

@@ -1,0 +1,47 @@
+/* The contents of messages, so that a receiver can check every byte. */
+#ifndef COMMON_PATTERN_H
+#define COMMON_PATTERN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "settings.h"
+
+struct pattern {
+	uint8_t *table;		/* bytes that count up; free(3) it */
+	uint32_t size;		/* of a message */
+	int count;		/* messages each way */
+	bool client;		/* we are the client */
+	bool own_kind;		/* the peer's messages have a pattern, too */
+};
+
+/*
+ * Prepare for the messages of @settings. Returns 0, or -1 after an error
+ * message. Message number n is the part of the table that begins n bytes
+ * further on, and the server's begin half a table later than the client's. So
+ * two messages in a row differ in every byte, and old data is noticed.
+ */
+int pattern_create(struct pattern *pattern, const struct settings *settings);
+
+/*
+ * Write our message number @n to @message. For an ibv_rc_pingpong the first
+ * byte of every 4096 becomes 0: that is what its option -c looks at.
+ */
+void pattern_fill(const struct pattern *pattern, uint8_t *message, int n);
+
+/*
+ * Is @message, of @size bytes, the peer's message number @n? An
+ * ibv_rc_pingpong's bytes are not compared, only its number and size. Returns
+ * 0, or -1 after an error message, which names the first byte that differs.
+ */
+int pattern_check(const struct pattern *pattern, const uint8_t *message,
+		  uint32_t size, int n);
+
+/* The same for a message that must be equal to @meant, whoever sent it. */
+int pattern_compare(const uint8_t *message, const uint8_t *meant, uint32_t size,
+		    int n);
+
+/* Print how many messages were verified in the end: @verified of them. */
+void pattern_report(const struct pattern *pattern, int verified);
+
+#endif
