@@ -78,7 +78,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_equal "$found" "$(printf '%s\n' [0-9][0-9]-*/exercise.c | wc -l)"
 }
 
-@test "exercises: three to six TODOs, each with a check, points and three hints" {
+@test "exercises: three to six TODOs, each with a check, points, and three or four hints" {
 	local checks chapter todos ids id
 	for checks in tests/checks/*.bash; do
 		chapter=${checks##*/}
@@ -89,19 +89,19 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 		assert [ "$(wc -l <<<"$ids")" -ge 3 ]
 		assert [ "$(wc -l <<<"$ids")" -le 6 ]
 		for id in $(sed -n 's/^points \([0-9.]*\) .*/\1/p' "$checks"); do
-			run awk -v id="## $id" '/^## / { here = $0 == id } here && /^[1-3]\. /' \
+			run awk -v id="$id" '/^## / { here = $2 == id } here && /^[1-9]\. / { printf $1 }' \
 				"tests/checks/$chapter.hints.md"
-			assert_equal "${#lines[@]}" 3
+			assert_output --regexp '^1\.2\.3\.(4\.)?$'
 		done
 	done
 }
 
-@test "exercises: broken.c has at most 80 lines, and one in each chapter but 01" {
+@test "exercises: broken.c has at most 125 lines, and one in each chapter but 01" {
 	local file
 	assert_equal "$(printf '%s\n' [0-9][0-9]-*/broken.c | wc -l)" \
 		$(($(printf '%s\n' [0-9][0-9]-*/exercise.c | wc -l) - 1))
 	for file in [0-9][0-9]-*/broken.c; do
-		assert [ "$(wc -l <"$file")" -le 80 ]
+		assert [ "$(wc -l <"$file")" -le 125 ]
 	done
 }
 
@@ -111,7 +111,8 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 		for compiler in gcc clang; do
 			for starter in '' -DSTARTER; do
 				run -0 "$compiler" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow \
-					-Wstrict-prototypes -Wmissing-prototypes $starter -iquote common \
+					-Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter \
+					-Wno-unused-function $starter -iquote common \
 					-c -o /dev/null "$source"
 				assert_output ''
 			done
@@ -133,12 +134,9 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_line --regexp '^  --    02\.2 .*blocked by 02.1   0/5$'
 	assert_line '  0/20   next: make hint-02   again, same inputs: make check-02 SEED=1'
 
-	local rung
-	for rung in 1 2 3 3; do
-		run -0 make hint-02
-		assert_line "02.1, hint $rung of 3:"
-	done
-	assert_line --partial 'flags |= IBV_ACCESS_LOCAL_WRITE'
+	run -0 make hint-02
+	assert_line --regexp '^02\.1'
+	assert_line --regexp '^hint 1 of [34]'
 	run make diff-02
 	assert_failure
 	assert_line --partial 'first solve it'
@@ -156,12 +154,63 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	refute_output --partial STARTER
 }
 
+@test "student: four hints, the last of which is the solution; three are possible" {
+	copy_tree
+	cat >tests/checks/02-context-pd-mr.hints.md <<-'END'
+		# Hints
+
+		## 02.1 the letters become access flags
+
+		1. Each letter
+		   is a flag.
+
+		   There are five.
+
+		2. `access()` in the worked program.
+		3. `ibv_reg_mr(3)`
+		4. Write:
+
+		   ```c
+		   if (x)
+		   	y();
+		   ```
+
+		## 02.2
+		1. One.
+		2. Two.
+		3. Three.
+	END
+	run -0 make hint-02
+	assert_output $'02.1 the letters become access flags\nhint 1 of 4: the idea\n  Each letter\n  is a flag.\n\n  There are five.'
+	run -0 make hint-02
+	assert_line 'hint 2 of 4: where the worked program does it'
+	run -0 make hint-02
+	assert_line 'hint 3 of 4: man page and names'
+	for _ in 1 2; do
+		run -0 make hint-02
+		assert_output $'02.1 the letters become access flags\nhint 4 of 4: the solution\n  Write:\n\n  if (x)\n  \ty();'
+	done
+	# Of a check that has failed.
+	mkdir -p build/grading/02-context-pd-mr
+	echo '{"tests":[{"id":"02.1","status":"pass"},{"id":"02.2","status":"fail"}]}' \
+		>build/grading/02-context-pd-mr/grade.json
+	run -0 make hint-02
+	assert_output $'02.2\nhint 1 of 3\n  One.'
+	for _ in 1 2 3; do
+		run -0 make hint-02
+	done
+	assert_output $'02.2\nhint 3 of 3\n  Three.'
+	echo '{"tests":[{"id":"02.3","status":"fail"}]}' >build/grading/02-context-pd-mr/grade.json
+	run -2 make hint-02
+	assert_line 'there are no hints for 02.3'
+}
+
 @test "student: errors of the compiler come as they are, and nothing is run" {
 	copy_tree
-	sed -i 's/setvbuf(stdout/setvbuf(stdoot/' 02-context-pd-mr/exercise.c
+	sed -i 's/free(buf)/free(buff)/' 02-context-pd-mr/exercise.c
 	run limited make check-02
 	assert_failure
-	assert_line --regexp "^02-context-pd-mr/exercise.c:[0-9]+:[0-9]+: error: 'stdoot'|‘stdoot’"
+	assert_line --regexp "^02-context-pd-mr/exercise.c:[0-9]+:[0-9]+: error: .buff. undeclared"
 	assert_line '02-context-pd-mr/exercise.c does not compile: nothing was checked'
 	refute_line --partial 'device rx'
 	assert_equal "$(grep -c 'make.*\*\*\*' <<<"$output")" 1
@@ -191,6 +240,82 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	kill "$watcher"
 	grep -q '^01-devices ' "$scratch/watched"
 	grep -q '0/20   next: make hint-01' "$scratch/watched"
+}
+
+# --- by hand ---
+
+@test "try: the program and its peer, each line labelled; Enter is pressed" {
+	copy_tree
+	run -2 limited make try-03
+	assert_line 'try    | starts: exercise 127.0.0.1 18515 9'
+	assert_line 'you    | TODO 03.1 not written yet'
+	assert_line 'try    | your program ended with exit status 1'
+	solve 03-cq-channel .
+	run -0 limited make try-03 ARGS=7
+	assert_line 'try    | starts: exercise 127.0.0.1 18515 7'
+	assert_line 'try    | nothing happens: the peer sends 2'
+	assert_line 'try    | before Enter the peer sends 3'
+	assert_line 'you    | awake'
+	assert_line 'you    | all'
+	assert_line 'try    | your program ended with exit status 0'
+	assert_equal "$(grep -c '^you    | got 0x' <<<"$output")" 7
+	assert_equal "$(grep -c '^peer   | sent 0x' <<<"$output")" 7
+
+	solve 05-pingpong .
+	run -0 limited make try-05 ARGS='100 4'
+	assert_line 'try    | starts: peer nonce 18515 7f3a19 100 4'
+	assert_equal "$(grep -c '^peer   | answered' <<<"$output")" 4
+	assert_line --regexp '^kernel \| mr .* mrlen 100 '
+	assert_line --regexp '^kernel \| qp .* state RTS '
+}
+
+@test "try: every exercise and every broken.c can be run by hand, unwritten and solved" {
+	copy_tree
+	local chapter
+	for chapter in [0-9][0-9]-*/exercise.c; do
+		chapter=${chapter%%-*}
+		run limited make "try-$chapter"
+		assert_line --regexp '^try    \| your program ended with exit status [0-9]'
+	done
+	solve_all .
+	for chapter in [0-9][0-9]-*/exercise.c; do
+		run -0 limited make "try-${chapter%%-*}"
+		assert_line 'try    | your program ended with exit status 0'
+	done
+	for chapter in [0-9][0-9]-*/broken.c; do
+		run -0 limited make "try-${chapter%%-*}" PROGRAM=broken
+	done
+	run -2 make try-03 PROGRAM=cq_channel
+	assert_line 'there is no exercise cq_channel in 03-cq-channel'
+}
+
+@test "try: a program that sleeps, loops, crashes or floods is ended, and told" {
+	copy_tree
+	local file=02-context-pd-mr/exercise.c
+	misbehave() {
+		printf '%s\n' '#include <stdio.h>' '#include <signal.h>' '#include <unistd.h>' \
+			"int main(void) { signal(SIGPIPE, SIG_IGN); $1 return 0; }" >"$file"
+	}
+	misbehave 'getchar();'
+	run -2 limited make try-02
+	assert_line 'try    | your program waits for a line on its standard input'
+	assert_line 'try    | stopped your program: 12 seconds without a line'
+	misbehave 'for (;;) ;'
+	run -2 limited make try-02
+	assert_line 'try    | your program is busy: it polls, or loops, and prints nothing'
+	misbehave 'for (;;) puts("on and on");'
+	run -2 limited make try-02
+	assert_line 'try    | stopped your program: more than 500 lines'
+	misbehave '*(volatile int *)8 = 1;'
+	run -2 limited make try-02
+	assert_line 'try    | your program crashed: SIGSEGV'
+	# Its children end with it, though they have its output still open.
+	misbehave 'if (fork()) return 7; pause();'
+	run -2 limited make try-02
+	assert_line 'try    | your program ended with exit status 7'
+	echo 'int main(void) { return missing; }' >"$file"
+	run -2 limited make try-02
+	assert_line '02-context-pd-mr/exercise.c does not compile: nothing was run'
 }
 
 # --- a grade ---
@@ -250,10 +375,10 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "grade: a program that does not compile gets the compiler's first error" {
 	solve 02-context-pd-mr "$scratch/in"
-	sed -i 's/setvbuf(stdout/setvbuf(stdoot/' "$scratch/in/02-context-pd-mr/exercise.c"
+	sed -i 's/free(buf)/free(buff)/' "$scratch/in/02-context-pd-mr/exercise.c"
 	run -0 limited "$grade" --chapter 02 --results "$scratch/results" "$scratch/in"
 	run message "$scratch/results" 02.1
-	assert_output --regexp "^does not compile: exercise.c:[0-9]+:[0-9]+: error: .*stdoot"
+	assert_output --regexp "^does not compile: exercise.c:[0-9]+:[0-9]+: error: .*buff"
 	assert_equal "$(jq .score "$scratch/results/grade.json")" 4
 }
 
@@ -286,6 +411,176 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	grep -q '<error ' "$scratch/results/junit.xml"
 }
 
+# The files below folder $1, and what is in them.
+fingerprint() { (cd "$1" && find . -printf '%P %y %l\n' | sort && find . -type f -exec sha256sum {} + | sort); }
+
+@test "grade: only a folder that is empty, or that it made, is replaced by results" {
+	local in=$scratch/in before folder
+	mkdir -p "$in/01-devices" "$scratch"/{foreign,added,links}
+	cp 01-devices/exercise.c "$in/01-devices"
+	ln -s in "$scratch/link"
+	# A folder of somebody's; one that says it is ours, with a file that is not, or a link.
+	echo precious >"$scratch/foreign/report.txt"
+	touch "$scratch"/{added,links}/{.made-by-grade,grade.json}
+	touch "$scratch/added/notes"
+	ln -s ../foreign/report.txt "$scratch/links/junit.xml"
+	# A submission that says it is results, all of it.
+	cp -r "$in" "$scratch/forged"
+	touch "$scratch/forged"/{.made-by-grade,grade.json}
+	before=$(fingerprint "$scratch")
+	for folder in "$in" "$in/" "$in/new" "$in/01-devices" "$scratch/link" "$scratch/link/new" \
+		"$scratch/foreign/../in" "$scratch" "$scratch/" /; do
+		run -2 limited "$grade" --results "$folder" "$in"
+		assert_output --regexp '^grade: results in .*choose another folder$'
+	done
+	run -2 limited "$grade" --results "$in/new" "$scratch/link"
+	assert_output --partial 'That is in the submission'
+	for folder in foreign added links forged; do
+		run -2 limited "$grade" --results "$scratch/$folder" "$in"
+		assert_output --partial 'It has files that make grade did not write'
+	done
+	for folder in . docs 01-devices; do
+		run -2 limited "$grade" --results "$folder"
+	done
+	assert_equal "$(fingerprint "$scratch")" "$before"
+}
+
+@test "grade: what cannot be graded, or is stopped, leaves everything as it was" {
+	local results=$scratch/some/results before signal stage
+	mkdir -p "$scratch/in/01-devices"
+	cp 01-devices/exercise.c "$scratch/in/01-devices"
+	# The first time nothing is there, not even its parent.
+	timeout -s INT 2 "$grade" --results "$results" "$scratch/in" 3>&- || :
+	[[ ! -e $scratch/some ]]
+	mkdir -p "$results"
+	echo old >"$results/grade.json"
+	touch "$results/.made-by-grade"
+	before=$(fingerprint "$scratch/some")
+	LAB_QEMU=nonesuch run -2 limited "$grade" --results "$results" "$scratch/in"
+	assert_line --partial "$results is as it was before"
+	mkdir -p "$scratch/build"
+	cp -r build/common build/tests "$scratch/build"
+	for signal in TERM HUP KILL; do
+		[[ ! $(ls "$scratch/build/grading" 2>&1) == *stage* ]]
+		STOPPED=$scratch BUILD=$scratch/build run timeout -s "$signal" 3 "$grade" \
+			--results "$results" "$scratch/in" 3>&-
+	done
+	assert_equal "$(fingerprint "$scratch/some")" "$before"
+	# Nothing of it runs, and what SIGKILL did not let it remove goes the next time.
+	for _ in {1..100}; do
+		grep -qsz "^STOPPED=$scratch$" /proc/[0-9]*/environ || break
+		sleep 0.1
+	done
+	run grep -lsz "^STOPPED=$scratch$" /proc/[0-9]*/environ
+	assert_output ''
+	LAB_QEMU=nonesuch BUILD=$scratch/build run -2 limited "$grade" --results "$results" "$scratch/in"
+	assert_equal "$(ls "$scratch/build/grading")" ''
+}
+
+@test "grade: a table that cannot be printed is a failure, and the results are there" {
+	mkdir -p "$scratch/in"
+	# shellcheck disable=SC2016 # the inner shell's
+	run -2 limited bash -c '"$1" --chapter 01 --results "$2/results" "$2/in" >&-' - "$grade" "$scratch"
+	assert_output --partial "graded, and the results are in $scratch/results; but the table cannot be printed"
+	assert_valid "$scratch/results"
+}
+
+# Only checks in folder $tree that are made up: chapters 01 on, in the order of the bodies.
+make_up_checks() {
+	local body number=0 chapter
+	rm -rf tests/checks/* tests/solutions/*
+	for body; do
+		((number += 1))
+		chapter=0$number-made-up
+		mkdir -p "$scratch/in/$chapter" "$chapter"
+		cp 01-devices/exercise.c "$scratch/in/$chapter"
+		printf 'points 0%s.1 7 exercise "the first" page\npoints 0%s.2 3 exercise "the second" page\n' \
+			"$number" "$number" >"tests/checks/$chapter.bash"
+		printf 'check_exercise() {\n%s\n}\n' "$body" >>"tests/checks/$chapter.bash"
+	done
+}
+
+@test "grade: a check that dies takes no other one with it, and no points from the total" {
+	copy_tree
+	make_up_checks 'run exercise; ok 01.1; ok 01.2' \
+		'run exercise; ok 02.1; echo "$nothing_is_here"' \
+		'start exercise; rdma link delete "$device"; ip link add w0 type dummy; sleep 900 & exit 3' \
+		'[[ $(ls /sys/class/infiniband) == "$device" && ! -e /sys/class/net/w0 ]] && ok 04.1
+		pgrep -f "sleep 900" >/dev/null || ok 04.2' 'ok 05.1'
+	make -s build/tests/grading/peer
+	run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
+	assert_line 'grade: 02.1 was not checked: the check itself ended too early; show this to your teacher'
+	assert_line 'grade: 05.2 was not checked: the check came to no result; show this to your teacher'
+	assert_line --regexp '^total +27/50 '
+	assert_valid "$scratch/results"
+	assert_equal "$(jq -c '[.tests[] | .status]' "$scratch/results/grade.json")" \
+		'["pass","pass","error","error","error","error","pass","pass","pass","error"]'
+	run jq -r '.tests[2].kernel' "$scratch/results/grade.json"
+	assert_output --partial 'nothing_is_here: unbound variable'
+	grep -q '<error message="the check itself' "$scratch/results/junit.xml"
+	xmllint --noout --schema tests/grading/schemas/junit.xsd "$scratch/results/junit.xml"
+}
+
+@test "grade: a peer that fails, and a check that is killed, grade nothing" {
+	copy_tree
+	make_up_checks 'ok 01.1; ok 01.2' 'kill -KILL $BASHPID'
+	make -s build/tests/grading/peer
+	run -2 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
+	assert_line --partial 'not graded: '
+	assert_equal "$(jq -r .score "$scratch/results/grade.json")" null
+	rm -r "$scratch/in"
+	make_up_checks 'rdma link delete "$device"; peer burst 20000 1; until_peer_listens; start exercise'
+	run -2 limited tests/grading/grade --results "$scratch/peer" "$scratch/in"
+	assert_line --partial 'not graded: '
+	assert_equal "$(jq -r .score "$scratch/peer/grade.json")" null
+}
+
+@test "grade: what a program writes fills no other's disk, and no memory of the guest" {
+	copy_tree
+	local fill='run exercise; for n in 1 2 3 4 5 6 7 8; do run exercise; done'
+	make_up_checks "$fill; ok 01.1; ok 01.2" "$fill; ok 02.1; ok 02.2" \
+		'ok 03.1; run exercise; printed "room here" && ok 03.2'
+	local chapter
+	for chapter in 01-made-up 02-made-up; do
+		cat >"$scratch/in/$chapter/exercise.c" <<-'END'
+			#include <fcntl.h>
+			#include <signal.h>
+			#include <stdio.h>
+			#include <unistd.h>
+			static char page[4096];
+			int main(void)
+			{
+				char name[64];
+				signal(SIGXFSZ, SIG_IGN);
+				for (int i = 0; i < 20000; i++) {
+					snprintf(name, sizeof(name), "%s/f%d", i & 1 ? "/tmp" : ".", i);
+					int fd = open(name, O_CREAT | O_WRONLY, 0600);
+					if (fd < 0)
+						continue;
+					while (write(fd, page, sizeof(page)) > 0)
+						;
+					close(fd);
+				}
+				return 0;
+			}
+		END
+	done
+	cat >"$scratch/in/03-made-up/exercise.c" <<-'END'
+		#include <fcntl.h>
+		#include <stdio.h>
+		#include <unistd.h>
+		int main(void)
+		{
+			int fd = open("/tmp/mine", O_CREAT | O_EXCL | O_WRONLY, 0600);
+			puts(write(fd, "x", 1) == 1 ? "room here" : "no room");
+			return 0;
+		}
+	END
+	make -s build/tests/grading/peer
+	run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
+	assert_line --regexp '^total +30/30 '
+}
+
 @test "grade: a seed that is none, and a folder that is none, are refused" {
 	for seed in xyz 1234567 -1 '1 2' '$(id)'; do
 		run -2 limited "$grade" --seed "$seed" --results "$scratch/results"
@@ -302,42 +597,119 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 }
 
 @test "grade: with the disk full, the results of last time stay" {
-	local unshare=(unshare --mount)
+	# In a plain chroot / is no mount point, and what is mounted where cannot be made
+	# private: so it is unmounted in any case.
+	local unshare=(unshare --mount --propagation unchanged)
 	((EUID == 0)) || unshare+=(--map-root-user)
 	mkdir -p "$scratch/disk" "$scratch/in"
 	run -2 limited "${unshare[@]}" bash -c '
-		mount -t tmpfs -o size=16k disk "$1/disk"
+		mount --make-rprivate / 2>/dev/null
+		mount -t tmpfs -o size=16k disk "$1/disk" || exit
+		trap "umount \"$1/disk\"" EXIT
 		mkdir "$1/disk/results"
 		echo old >"$1/disk/results/grade.json"
+		touch "$1/disk/results/.made-by-grade"
 		head -c 1M /dev/zero >"$1/disk/full" 2>/dev/null
 		"$2" --chapter 01 --results "$1/disk/results" "$1/in"
 		status=$?
 		cat "$1/disk/results/grade.json"
-		ls "$1/disk"
+		ls -A "$1/disk"
 		exit $status' - "$scratch" "$grade"
 	assert_line "grade: cannot write $scratch/disk/results"
 	assert_line old
 	refute_line --partial results.new
 }
 
-@test "grade: a sixth chapter needs a folder, a solution and checks, no more" {
+# A chapter whose number bash would take for an octal one is a chapter as well.
+@test "grade: another chapter needs a folder, a solution and checks, no more" {
 	copy_tree
-	mkdir 06-more
-	cat >06-more/exercise.c <<-'END'
-		#include <stdio.h>
-		int main(void) { puts("six"); return 0; }
-	END
-	cp 06-more/exercise.c tests/solutions/06-more.c
-	cat >tests/checks/06-more.bash <<-'END'
-		points 06.1 7 exercise 'says six' 'man 3 puts'
-		check_exercise() {
-			run exercise
-			if printed six; then ok 06.1; else fail 06.1; fi
+	local chapter number
+	for chapter in 00-hello 08-more; do
+		number=${chapter%%-*}
+		mkdir -p "$chapter"
+		cat >"$chapter/exercise.c" <<-'END'
+			#include <stdio.h>
+			static int unused(int parameter) { return 0; }
+			int main(void) { puts("it works"); return 0; }
+		END
+		cp "$chapter/exercise.c" "tests/solutions/$chapter.c"
+		cat >"tests/checks/$chapter.bash" <<-END
+			points $number.1 7 exercise 'says that it works' 'man 3 puts'
+			check_exercise() {
+				run exercise
+				if printed 'it works'; then ok $number.1; else fail $number.1; fi
+			}
+		END
+		run -0 limited make "check-$number"
+		assert_line --regexp "^  ok    $number\\.1  says that it works +7/7 "
+		assert_line --regexp '^  7/7 '
+		refute_output --partial warning
+	done
+}
+
+@test "grade, grade-all, handout: any name of a folder will do" {
+	copy_tree
+	local name=$'it\'s $HOME "a" $(id) `id` \\ %2 #'
+	mkdir "$scratch/$name" "$scratch/$name/ann"
+	make -s build/tests/grading/peer
+	run -2 limited make grade SUBMISSION="$scratch/$name/none"
+	assert_line "grade: SUBMISSION=$scratch/$name/none: no such folder"
+	run -2 limited make grade-all SUBMISSIONS="$scratch/$name/none"
+	assert_line --partial "SUBMISSIONS=$scratch/$name/none:"
+	SUBMISSION="$scratch/$name/none" run -2 limited make grade
+	assert_line "grade: SUBMISSION=$scratch/$name/none: no such folder"
+	run -0 limited make grade-all SUBMISSIONS="$scratch/$name" RESULTS="$scratch/to $name"
+	assert [ -e "$scratch/to $name/class.csv" ]
+	cd "$project"
+	git -C "$project" rev-parse -q --verify HEAD >/dev/null || return 0
+	run -0 make handout DIR="$scratch/hand $name"
+	assert [ -e "$scratch/hand $name/Makefile" ]
+}
+
+@test "peer: what it is told is checked; its own failure is none of the other side" {
+	local arguments
+	for arguments in '' burst 'burst x 1' 'nonce 1 2 3' 'nonce 1 2 3 4x' 'nonce 70000 a 3 4' \
+		'nonce 1 1 -1 4' 'burst 1 2 3' 'none 1 2 3 4 5'; do
+		# shellcheck disable=SC2086 # words
+		run -2 limited build/tests/grading/peer $arguments
+		assert_line 'usage: peer burst PORT SEED'
+	done
+
+	solve 03-cq-channel "$scratch"
+	cat >"$scratch/shim.h" <<-'END'
+		#include <infiniband/verbs.h>
+		static inline int no_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+		{
+			(void)cq, (void)n, (void)wc;
+			return -5;
 		}
+		#define ibv_poll_cq no_poll
 	END
-	run -0 limited make check-06
-	assert_line --regexp '^  ok    06\.1  says six +7/7 '
-	assert_line --regexp '^  7/7 '
+	mkdir -p "$project/build/grading"
+	local bin
+	bin=$(mktemp -d "$project/build/grading/peer-test.XXXXXX")
+	gcc -std=c11 -D_GNU_SOURCE -include "$scratch/shim.h" -o "$bin/peer" tests/grading/peer.c \
+		build/common/*.o -libverbs
+	gcc -std=c11 -D_GNU_SOURCE -iquote common -o "$bin/exercise" \
+		"$scratch/03-cq-channel/exercise.c" build/common/*.o -libverbs
+	run limited tests/lab/lab run -- bash -c '"$1/peer" burst 18515 1 <<<1 & peer=$!
+		timeout 5 "$1/exercise" 127.0.0.1 18515 1 </dev/null >/dev/null 2>&1
+		wait $peer' - "$bin"
+	rm -r "$bin"
+	assert_equal "$status" 3
+	assert_output --partial 'ibv_poll_cq failed: -5'
+	refute_output --partial 'wc.status'
+}
+
+@test "corpus: seeds after the last one begin again at the first" {
+	local entry number=0
+	for entry in tests/corpus/{bad,good,attack}/*/*; do
+		((++number))
+		[[ $entry != tests/corpus/good/* ]] || break
+	done
+	SEED=ffffff SEEDS=2 BUILD=$project/build/seeds run limited make test-corpus PART="$number/999"
+	rm -rf build/seeds
+	assert_line '2 of 2 as expected'
 }
 
 # --- a class ---
@@ -374,6 +746,56 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
 	assert_line 'grade-all: the checks have changed: all are graded again'
 	assert_line --regexp '^ann +fail +20 +100 +20 '
+}
+
+@test "grade-all: no submission is ever in the way of the results" {
+	local class=$scratch/class before folder all=$project/tests/grading/grade-all
+	mkdir -p "$class/ann/01-devices" "$class/ann/.stage" "$scratch"/{other,apart}
+	echo precious | tee "$class/ann/report.txt" "$class/ann/.stage/report.txt" >"$scratch/other/report.txt"
+	touch "$class/ann/.made-by-grade-all" "$class/ann/.made-by-grade"
+	ln -s class "$scratch/link"
+	# A student's folder that is a link to where the results are to go.
+	ln -s ../apart "$class/bob"
+	before=$(fingerprint "$scratch")
+	for folder in "$class" "$class/" "$scratch/link" "$class/new" "$class/ann" "$class/ann/new" "$scratch" \
+		"$scratch/link/../class" "$scratch/apart" "$scratch/apart/new"; do
+		run -2 limited "$all" "$class" "$folder"
+		assert_output --partial 'choose a folder that is apart'
+		run -2 limited "$all" "$scratch/link" "$folder/"
+	done
+	run -2 limited "$all" "$class" "$scratch/other"
+	assert_output --partial 'has files that make grade-all did not write'
+	run -2 limited "$all" "$scratch/other" "$scratch/new"
+	assert_output --partial 'has no folders'
+	run -2 limited "$all" "$class" "$scratch/other/report.txt"
+	assert_output --partial 'is there, and is no folder'
+	assert_equal "$(fingerprint "$scratch")" "$before"
+	# One at a time.
+	rm "$class/bob"
+	mkdir "$scratch/out"
+	exec {lock}<"$scratch/out"
+	flock "$lock"
+	run -2 limited "$all" "$class" "$scratch/out"
+	assert_output --partial 'there is a make grade-all at work'
+	exec {lock}<&-
+}
+
+@test "grade-all: who cannot be graded has no points, and what was graded stays" {
+	local class=$scratch/class out=$scratch/out name all=$project/tests/grading/grade-all
+	printf -v name 'é%.0s' {1..100}
+	mkdir -p "$class/ann" "$class/$name"
+	solve 01-devices "$class/ann"
+	run -0 limited "$all" "$class" "$out"
+	assert_line --regexp '^ann +fail +20 '
+	assert_line --regexp '^(%C3%A9){30}~[0-9a-f]{12} +fail +0 '
+	# Ann sends something else, and there is no guest.
+	solve 02-context-pd-mr "$class/ann"
+	LAB_QEMU=nonesuch run -2 limited "$all" "$class" "$out"
+	assert_line --regexp '^ann +error +null +null *$'
+	assert_line --regexp '~[0-9a-f]{12} +fail +0 '
+	assert_equal "$(jq .score "$out/ann/grade.json")" 20
+	run -0 limited "$all" "$class" "$out"
+	assert_line --regexp '^ann +fail +40 '
 }
 
 @test "grade-all: on other machines, which are asked by ssh" {

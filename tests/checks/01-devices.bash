@@ -143,3 +143,9 @@ check_exercise() {
 	end_worlds
 	rdma link add "$device" type rxe netdev eth0
 }
+
+# make try-01: shows the device that is open at the CHECKPOINT.
+try_exercise() {
+	looks=(ctx)
+	program "$@"
+}

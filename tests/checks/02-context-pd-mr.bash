@@ -15,7 +15,7 @@ trace_registrations() {
 	# shellcheck disable=SC2016 # $arg5 is the kernel's
 	mount -t tracefs tracing "$tracing" &&
 		echo 'p:reg_mr rxe_reg_user_mr access=$arg5:x32' >"$tracing/kprobe_events" &&
-		echo 1 >"$tracing/events/kprobes/reg_mr/enable" || exit
+		echo 1 >"$tracing/events/kprobes/reg_mr/enable" || exit "$own_fault"
 }
 
 # Sets `got` to the access flags of all regions registered until now, in their order.
@@ -171,4 +171,17 @@ check_broken() {
 	go
 	finish
 	if ((status == 0)); then ok 02.5; else fail 02.5; fi
+}
+
+# make try-02 [ARGS="LENGTH RIGHTS..."]
+try_exercise() {
+	looks=(mr)
+	(($#)) || set -- 3000 L LR W
+	program "$@"
+}
+
+# make try-02 PROGRAM=broken [ARGS=LENGTH]
+try_broken() {
+	looks=(mr)
+	program "${1:-3000}"
 }

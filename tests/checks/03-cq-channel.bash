@@ -63,7 +63,7 @@ asleep() {
 all_got() {
 	local got sent
 	got=$(printf '%s\n' "${lines[@]}" | grep '^got ')
-	sent=$(grep '^got ' "$peer_out")
+	sent=$(peer_sent)
 	[[ $got == "$sent" ]]
 }
 
@@ -84,19 +84,16 @@ check_exercise() {
 	# Armed, asleep, and awake again when the first burst comes.
 	if ! at arming; then
 		fail 03.1
-		end_peer
 		return
 	fi
 	go
 	if ! at armed; then
 		fail 03.1
-		end_peer
 		return
 	fi
 	go
 	if ! asleep; then
 		fail 03.2 "does not sleep in ibv_get_cq_event" "wchan $(cat "/proc/$pid/wchan" 2>&1)"
-		end_peer
 		return
 	fi
 	# Stopped, it wakes up to all of them at once, after one event.
@@ -105,14 +102,12 @@ check_exercise() {
 	kill -CONT "$pid"
 	if ! until_line awake; then
 		fail 03.1 "messages came, yet no event" "it still sleeps"
-		end_peer
 		return
 	fi
 	ok 03.1
 	ok 03.2
 	if ! at drained; then
 		fail 03.3
-		end_peer
 		return
 	fi
 	mapfile -t lines <"$out"
@@ -120,7 +115,6 @@ check_exercise() {
 		ok 03.3
 	else
 		fail 03.3 "not the $first messages that had come, each once and in order"
-		end_peer
 		return
 	fi
 	go
@@ -131,7 +125,6 @@ check_exercise() {
 	for burst in "${sizes[@]}"; do
 		if ! at arming; then
 			fail 03.4
-			end_peer
 			return
 		fi
 		burst "$burst"
@@ -140,13 +133,11 @@ check_exercise() {
 		if ! until_got "$sent"; then
 			fail 03.4 "$burst messages that came before the arming were not taken" \
 				"they raise no event: the queue has to be looked at after the arming"
-			end_peer
 			return
 		fi
 		# With nothing to do it sleeps, maybe after one more arming: so an event comes.
 		if ! asleep && ! { at_another && at arming && go && asleep; }; then
 			fail 03.4 "it does not sleep while nothing comes"
-			end_peer
 			return
 		fi
 		burst 1
@@ -156,7 +147,6 @@ check_exercise() {
 	input=''
 	if ! until_line all; then
 		fail 03.4
-		end_peer
 		return
 	fi
 	mapfile -t lines <"$out"
@@ -175,7 +165,6 @@ check_exercise() {
 		fi
 	fi
 	[[ ${verdict[03.5]:-} ]] || fail 03.5
-	end_peer
 
 	# Once more: while nothing comes, no CPU time goes by.
 	[[ ${verdict[03.4]:-} == pass ]] || return
@@ -197,7 +186,6 @@ check_exercise() {
 		until_line all || fail 03.4
 	fi
 	finish
-	end_peer
 }
 
 # It goes on as long as it is awake, and as it wakes now and then.
@@ -223,3 +211,38 @@ check_broken() {
 		ok 03.6
 	fi
 }
+
+# make try-03 [ARGS=COUNT]: the peer sends some of the messages just before the program
+# arms its queue, and the others when it has been silent for a second.
+try_exercise() {
+	local count=${1:-9}
+	left=$count armed=''
+	peer burst "$port" "$seed"
+	program 127.0.0.1 "$port" "$count"
+}
+
+# make try-03 PROGRAM=broken [ARGS=ROUNDS]
+try_broken() {
+	left=0 armed=''
+	program "${1:-5}"
+}
+
+# try_send MOST WHEN: the peer sends up to MOST messages.
+try_send() {
+	local n=$(($1 < left ? $1 : left))
+	((n > 0)) || return
+	((left -= n))
+	hold=sent
+	say "$2 the peer sends $n"
+	tell_peer "$n"
+}
+
+try_checkpoint() {
+	if [[ $1 == armed ]]; then
+		armed=1
+	elif [[ $1 == arming && $armed ]]; then
+		try_send 3 "before Enter"
+	fi
+}
+
+try_idle() { [[ ! $armed ]] || try_send 2 "nothing happens:"; }

@@ -49,7 +49,7 @@ qpn_of() {
 }
 
 check_exercise() {
-	local psn=() i victim other a b wrong object
+	local psn=() i victim other a='' b='' wrong object
 	for i in 0 1 2; do
 		random "psn[$i]" 65536 16777215
 	done
@@ -64,7 +64,7 @@ check_exercise() {
 	else
 		fail 04.1 "at CHECKPOINT init" "$wrong"
 	fi
-	printed 'RESET -> RTR: EINVAL' || fail 04.2 "a step that has to be refused was not reported"
+	printed 'RESET -> RTR: EINVAL' || fail 04.2 "to_rtr() in RESET has to return the EINVAL of ibv_modify_qp()"
 	go
 
 	reach 04.2 rtr || return
@@ -83,7 +83,7 @@ check_exercise() {
 	else
 		fail 04.3 "at CHECKPOINT rts" "$wrong"
 	fi
-	local -A had=()
+	local -A had=([A]='unknown' [B]='unknown')
 	for i in A B; do
 		qpn_of "$i"
 		for object in "${objects[@]}"; do
@@ -133,4 +133,18 @@ check_broken() {
 	else
 		ok 04.6
 	fi
+}
+
+# make try-04 [ARGS="PSN_A PSN_B PSN_C VICTIM"]
+try_exercise() {
+	looks=(qp)
+	(($#)) || set -- 0x111111 0x222222 0x333333 B
+	program "$@"
+}
+
+# make try-04 PROGRAM=broken [ARGS="PSN_A PSN_B"]
+try_broken() {
+	looks=(qp)
+	(($#)) || set -- 0x111111 0x222222
+	program "$@"
 }

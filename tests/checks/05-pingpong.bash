@@ -8,7 +8,7 @@ points 05.5 4 exercise 'answers into the memory of the peer' 'man 3 ibv_post_sen
 points 05.6 3 broken 'broken.c sends all its messages' 'man 3 ibv_post_send'
 
 check_exercise() {
-	local port size iters line mr='' qp='' rkey sent
+	local port size iters line mr='' qp='' rkey='' sent
 	random port 20000 30000
 	random size 1500 9000
 	# More than receives are posted at the beginning: each has to be posted again.
@@ -23,12 +23,10 @@ check_exercise() {
 		else
 			fail 05.2
 		fi
-		end_peer
 		return
 	fi
 	if ! until_peer 'region *'; then
 		fail 05.2 "the peer did not get an address and a region" "$(head -n 1 "$peer_out.err")"
-		end_peer
 		return
 	fi
 	mapfile -t lines <"$peer_out"
@@ -39,7 +37,6 @@ check_exercise() {
 	# While it waits: the kernel's view of its region and its queue pair.
 	if ! at connected; then
 		fail 05.3
-		end_peer
 		return
 	fi
 	kernel mr
@@ -53,7 +50,6 @@ check_exercise() {
 	field rkey "$mr"
 	if ((${value:-0} == 0)); then
 		fail 05.1 "no peer may write there" "${mr:-no memory region}"
-		end_peer
 		return
 	elif ((value != rkey)); then
 		fail 05.2 "the peer was told another rkey: $rkey" "${mr:-no memory region}"
@@ -67,11 +63,9 @@ check_exercise() {
 	field rqpn "$qp"
 	if [[ $value != "$line" || $qp != *" state RTS "* ]]; then
 		fail 05.3 "not in RTS, or connected to another QPN than $line" "${qp:-no queue pair}"
-		end_peer
 		return
 	fi
 	if [[ ${verdict[05.2]} != pass ]]; then
-		end_peer
 		return
 	fi
 	go
@@ -85,14 +79,14 @@ check_exercise() {
 			else
 				fail 05.3 "the peer could not write: $line" "$qp"
 			fi
-		elif [[ ${line:-} == got* || $line == written || $line == nothing* ]]; then
+		elif [[ ${line:-} == sent* || $line == written || $line == nothing* ]]; then
 			ok 05.1
 			ok 05.3
 			finish
 			if ! printed 'got 0x*'; then
 				fail 05.4 "the peer has written, and you took nothing"
 			elif printf '%s\n' "${lines[@]}" | grep '^got ' |
-				grep -qvxFf <(grep '^got ' "$peer_out"); then
+				grep -qvxFf <(peer_sent); then
 				fail 05.4 "took for a message what is none of the peer's" \
 					"completions of your own sends come to the same queue"
 			else
@@ -108,13 +102,12 @@ check_exercise() {
 				fail 05.5 "the peer got $line"
 			fi
 		fi
-		end_peer
 		return
 	fi
 	ok 05.1
 	ok 05.3
 	finish
-	sent=$(grep '^got ' "$peer_out")
+	sent=$(peer_sent)
 	if [[ $(printf '%s\n' "${lines[@]}" | grep '^got ') == "$sent" ]]; then
 		ok 05.4
 	else
@@ -124,9 +117,8 @@ check_exercise() {
 		ok 05.5
 	else
 		fail 05.5 "$(grep -c '^answered' "$peer_out") of $iters answers were right" \
-			"the peer: $(grep -v '^got\|^written\|^answered\|^all' "$peer_out" | tail -n 1)"
+			"the peer: $(grep -v '^sent\|^written\|^answered\|^all' "$peer_out" | tail -n 1)"
 	fi
-	end_peer
 
 	# The other way round: the program waits, the peer connects.
 	((port++))
@@ -140,7 +132,6 @@ check_exercise() {
 	if ((status)) || (($(grep -c '^answered' "$peer_out") != iters)); then
 		fail 05.5 "as the server: $(grep -c '^answered' "$peer_out") of $iters answers"
 	fi
-	end_peer
 }
 
 # It goes on as long as messages do; before the first one it may take its time.
@@ -168,3 +159,14 @@ check_broken() {
 		ok 05.6
 	fi
 }
+
+# make try-05 [ARGS="SIZE ITERS"]
+try_exercise() {
+	local size=${1:-3000} iters=${2:-3}
+	looks=(mr qp)
+	peer nonce "$port" "$seed" "$size" "$iters"
+	program "$port" "$size" "$iters" 127.0.0.1
+}
+
+# make try-05 PROGRAM=broken [ARGS=COUNT]
+try_broken() { program "${1:-10}"; }

@@ -13,10 +13,14 @@
  *
  * What it prints on stdout is what a grade stands on. The other side may send
  * anything or nothing: no wait is for ever.
+ *
+ * Exit status: 0 done; 1 the other side did not do its part; 2 usage; 3 the
+ * peer itself failed, so that nothing can be said about the other side.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +33,19 @@
 #include "../../common/error.h"
 #include "../../common/exchange.h"
 #include "../../common/gid.h"
+#include "../../common/options.h"
 
 #define PORT 1
 #define ROOM 256		/* work requests in each queue */
 #define TIMEOUT 8		/* seconds, of every wait */
+#define MAX_SIZE (1 << 20)
+#define MAX_ITERS 1000000
 #define REGION_SIZE sizeof("aaaaaaaaaaaaaaaa:kkkkkkkk")
 
+#define EXIT_OWN_FAULT 3
+
 struct peer {
+	bool own_fault;		/* something of our own failed */
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
@@ -66,7 +76,7 @@ static int set_up(struct peer *p)
 
 	p->context = list && list[0] ? ibv_open_device(list[0]) : NULL;
 	if (!p->context || ibv_query_port(p->context, PORT, &port) ||
-	    gid_find(p->context, PORT, &port, -1, &p->gid))
+	    gid_choose(p->context, PORT, &port, -1, &p->gid))
 		return -1;
 
 	p->pd = ibv_alloc_pd(p->context);
@@ -132,7 +142,7 @@ static int connect_qp(struct peer *p, const struct address *remote)
 	return err;
 }
 
-/* The next completion, within the timeout. */
+/* The next completion, within the timeout. Returns 0, or -1 without one. */
 static int completion(struct peer *p, struct ibv_wc *wc)
 {
 	time_t deadline = time(NULL) + TIMEOUT;
@@ -145,11 +155,30 @@ static int completion(struct peer *p, struct ibv_wc *wc)
 		}
 		usleep(200);	/* the other side needs the CPU */
 	}
-	if (n > 0 && wc->status == IBV_WC_SUCCESS)
+	if (n < 0) {
+		/* There is no completion then: *wc holds nothing. */
+		print_error(0, "ibv_poll_cq failed: %d", n);
+		p->own_fault = true;
+		return -1;
+	}
+	if (wc->status == IBV_WC_SUCCESS)
 		return 0;
 	printf("wc.status %d (%s)\n", wc->status,
 	       ibv_wc_status_str(wc->status));
 	return -1;
+}
+
+/* Returns ibv_post_send()'s result, after an error message if it is one. */
+static int post_send(struct peer *p, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	int err = ibv_post_send(p->qp, wr, &bad);
+
+	if (err) {
+		print_error(err, "ibv_post_send");
+		p->own_fault = true;
+	}
+	return err;
 }
 
 static int burst(struct peer *p, int sock)
@@ -169,12 +198,11 @@ static int burst(struct peer *p, int sock)
 				.opcode = IBV_WR_SEND_WITH_IMM,
 				.send_flags = IBV_SEND_SIGNALED,
 				.imm_data = htonl(random32()),
-			}, *bad;
+			};
 
-			if (ibv_post_send(p->qp, &wr, &bad) ||
-			    completion(p, &wc))
+			if (post_send(p, &wr) || completion(p, &wc))
 				return -1;
-			printf("got 0x%08x\n", ntohl(wr.imm_data));
+			printf("sent 0x%08x\n", ntohl(wr.imm_data));
 		}
 		puts("sent");
 	}
@@ -196,16 +224,16 @@ static int round_trip(struct peer *p, struct ibv_mr *mr, size_t size,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 		.send_flags = IBV_SEND_SIGNALED,
 		.wr.rdma = { .remote_addr = addr, .rkey = rkey },
-	}, *bad;
+	};
 	uint32_t imm = random32();
 
 	for (size_t i = 0; i < size; i++)
 		nonce[i] = random() >> 8;
 	memset(back, 0, size);
 	wr.imm_data = htonl(imm);
-	if (ibv_post_send(p->qp, &wr, &bad))
+	if (post_send(p, &wr))
 		return -1;
-	printf("got 0x%08x\n", imm);
+	printf("sent 0x%08x\n", imm);
 
 	for (int sent = 0, received = 0; !sent || !received;) {
 		struct ibv_wc wc;
@@ -244,8 +272,11 @@ static int nonce(struct peer *p, int sock, size_t size, int iters)
 	if (buf)
 		mr = ibv_reg_mr(p->pd, buf, 2 * size, IBV_ACCESS_LOCAL_WRITE |
 				IBV_ACCESS_REMOTE_WRITE);
-	if (!mr)
+	if (!mr) {
+		print_error(errno, "a buffer of 2 * %zu bytes", size);
+		p->own_fault = true;
 		goto out;
+	}
 	snprintf(msg, sizeof(msg), "%016" PRIx64 ":%08x",
 		 (uint64_t)(uintptr_t)buf + size, mr->rkey);
 	if (exchange_send_address(sock, &p->local) ||
@@ -278,27 +309,61 @@ out:
 	return status;
 }
 
+/* A whole number from @min to @max, or -1: its text comes from the grader. */
+static long number(const char *text, int base, long min, long max)
+{
+	char *end;
+	long value;
+
+	errno = 0;
+	value = strtol(text, &end, base);
+	if (errno || end == text || *end || value < min || value > max)
+		return -1;
+	return value;
+}
+
+static int usage(void)
+{
+	fprintf(stderr, "usage: peer burst PORT SEED\n"
+		"       peer nonce PORT SEED SIZE ITERS [HOST]\n"
+		"SEED is hexadecimal, SIZE in bytes up to %d\n", MAX_SIZE);
+	return EXIT_USAGE;
+}
+
 int main(int argc, char *argv[])
 {
 	struct peer p = { 0 };
-	int sock, port;
+	bool is_nonce = argc >= 6 && strcmp(argv[1], "nonce") == 0;
+	bool is_burst = argc == 4 && strcmp(argv[1], "burst") == 0;
+	const char *host = argc == 7 ? argv[6] : NULL;
+	long port, seed, size = 0, iters = 0;
+	int sock, err;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (argc < 4)
-		return 2;
-	port = atoi(argv[2]);
-	srandom(strtoul(argv[3], NULL, 16));
+	start_output();
+	if ((!is_nonce && !is_burst) || argc > 7)
+		return usage();
+	port = number(argv[2], 10, 1, 65535);
+	seed = number(argv[3], 16, 0, 0xffffff);
+	if (is_nonce) {
+		size = number(argv[4], 10, 1, MAX_SIZE);
+		iters = number(argv[5], 10, 1, MAX_ITERS);
+	}
+	if (port < 0 || seed < 0 || size < 0 || iters < 0)
+		return usage();
+
+	srandom(seed);
 	if (set_up(&p)) {
 		print_error(errno, "setting up");
-		return 1;
+		return EXIT_OWN_FAULT;
 	}
 
-	/* Who closes the process leaves the rest to the kernel. */
-	sock = argc == 7 ? exchange_connect(argv[6], port, TIMEOUT) :
-			   exchange_serve(port, TIMEOUT);
+	/* The kernel releases everything when this process ends. */
+	sock = host ? exchange_connect(host, port, TIMEOUT) :
+		      exchange_serve(port, TIMEOUT);
 	if (sock < 0)
-		return 1;
-	if (strcmp(argv[1], "burst") == 0)
-		return burst(&p, sock) != 0;
-	return nonce(&p, sock, strtoul(argv[4], NULL, 0), atoi(argv[5])) != 0;
+		return EXIT_FAILURE;
+	err = is_burst ? burst(&p, sock) : nonce(&p, sock, size, iters);
+	if (p.own_fault)
+		return EXIT_OWN_FAULT;
+	return err ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -5,11 +5,13 @@ def seconds: . / 1000;
 "<testsuites>",
 (.tests | group_by(.chapter)[] |
 	([ .[] | select(.status == "fail" or .status == "timeout") ] | length) as $failures |
+	([ .[] | select(.status == "error") ] | length) as $errors |
 	([ .[] | select(.status == "blocked") ] | length) as $skipped |
-	"  <testsuite name=\"\(.[0].chapter)\" tests=\"\(length)\" failures=\"\($failures)\" errors=\"0\" skipped=\"\($skipped)\" time=\"\([.[].duration_ms] | add | seconds)\">",
+	"  <testsuite name=\"\(.[0].chapter)\" tests=\"\(length)\" failures=\"\($failures)\" errors=\"\($errors)\" skipped=\"\($skipped)\" time=\"\([.[].duration_ms] | add | seconds)\">",
 	(.[] | "    <testcase classname=\"\(.chapter)\" name=\"\("\(.id) \(.name)" | attr)\" time=\"\(.duration_ms | seconds)\">" +
 		(if .status == "pass" then ""
 		elif .status == "blocked" then "<skipped message=\"\(.message | attr)\"/>"
+		elif .status == "error" then "<error message=\"\(.message | attr)\"/>"
 		else "<failure message=\"\(.message | attr)\">\([.cmd, .message, .kernel, .hint] | map(select(. != "")) | join("\n") | attr)</failure>" end) +
 		"</testcase>"),
 	"  </testsuite>"),

@@ -1,12 +1,13 @@
 /*
- * exercise.c - register a buffer, with the rights that were asked for
+ * exercise.c - register a buffer with the rights that were asked for
  *
  *	exercise LENGTH RIGHTS...
  *
- * Registers one buffer of LENGTH bytes once for each RIGHTS: L for
- * IBV_ACCESS_LOCAL_WRITE, W for REMOTE_WRITE, R for REMOTE_READ, A for
- * REMOTE_ATOMIC, or - for none of them. Some of it the device has to refuse:
- * that is no failure, but has to be told with the error's name.
+ * Registers one buffer of LENGTH bytes, once for each RIGHTS. The letters are
+ * L for IBV_ACCESS_LOCAL_WRITE, W for REMOTE_WRITE, R for REMOTE_READ and A
+ * for REMOTE_ATOMIC; a - adds no right. The device must refuse some of the
+ * combinations. Such a refusal is not a failure of your program: print the
+ * name of the error and go on.
  *
  *	$ exercise 3000 L LR W
  *	L: lkey 0x00000bd6 rkey 0x00000000
@@ -15,8 +16,12 @@
  *	CHECKPOINT registered
  *	CHECKPOINT clean
  *
- * At a CHECKPOINT the program waits for Enter, and you, or make check-02, can
- * look from outside: rdma resource show mr. Write the bodies marked TODO.
+ * At a CHECKPOINT the program waits for Enter, so that you, or make check-02,
+ * can look at its regions from outside, with rdma resource show mr.
+ *
+ * Write the bodies marked TODO. make try-02 runs the program with the
+ * arguments above and shows you the kernel's list of its regions; make check-02
+ * checks it.
  *
  * See ibv_reg_mr(3), ibv_dereg_mr(3), ibv_dealloc_pd(3), strerrorname_np(3).
  */
@@ -27,61 +32,54 @@
 
 #include <infiniband/verbs.h>
 
+#include "../common/checkpoint.h"
 #include "../common/error.h"
-#include "../common/exercise.h"
-
-#define EXIT_USAGE 2
-#define EXIT_NO_DEVICE 77
+#include "../common/options.h"
 
 #define MAX_RIGHTS 32
 
 /*
- * TODO 02.1: the access flags that the letters in @rights stand for; -1 if one
- * of them is none of L, W, R, A and -.
+ * TODO 02.1: return the access flags that the letters in @rights stand for, or
+ * -1 if one of them is not L, W, R, A or -.
+ * Read register_all() in context_pd_mr.c: it combines flags, too.
  */
 static int access_flags(const char *rights)
 {
-	(void)rights;
 	return todo("02.1");
 }
 
 /*
- * TODO 02.2: register @length bytes at @buf. Returns 0 and sets @mr, or
- * returns the errno value; @mr is NULL then.
+ * TODO 02.2: register @length bytes at @buf with the access flags @flags.
+ * Return 0 and set @mr to the new region; or return the errno value and set
+ * @mr to NULL, so that report() and release() know that there is none.
+ * Read step 4 in main() of context_pd_mr.c.
  */
 static int register_buffer(struct ibv_pd *pd, void *buf, size_t length,
 			   int flags, struct ibv_mr **mr)
 {
-	(void)pd;
-	(void)buf;
-	(void)length;
-	(void)flags;
 	*mr = NULL;
 	return todo("02.2");
 }
 
 /*
  * TODO 02.3: print the line about one registration, in exactly the form shown
- * above. @mr is NULL if it was refused, with the errno value @err.
+ * at the top of this file. If @mr is NULL, the registration was refused with
+ * the errno value @err.
+ * Read the second half of register_all() in context_pd_mr.c.
  */
 static void report(const char *rights, const struct ibv_mr *mr, int err)
 {
-	(void)rights;
-	(void)mr;
-	(void)err;
 	todo("02.3");
 }
 
 /*
- * TODO 02.4: release the regions that there are, of @count in @mr, and the
- * protection domain, in the order in which that works. Returns 0, or -1 if a
- * release failed.
+ * TODO 02.4: release the regions and the protection domain, in the order that
+ * works. @mr has @count entries; those of refused registrations are NULL.
+ * Return 0, or -1 if a release failed.
+ * Read steps 7 and 8 in main() of context_pd_mr.c.
  */
 static int release(struct ibv_mr *mr[], int count, struct ibv_pd *pd)
 {
-	(void)mr;
-	(void)count;
-	(void)pd;
 	return todo("02.4");
 }
 
@@ -95,7 +93,7 @@ int main(int argc, char *argv[])
 	size_t length;
 	int count = argc - 2, status = EXIT_FAILURE;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_output();
 	if (count < 1 || count > MAX_RIGHTS) {
 		fprintf(stderr, "usage: exercise LENGTH RIGHTS...\n");
 		return EXIT_USAGE;
@@ -105,26 +103,27 @@ int main(int argc, char *argv[])
 	/* 1. Device, context, protection domain and memory. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
-		print_error(list ? 0 : errno, "no RDMA device");
-		status = EXIT_NO_DEVICE;
+		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 	context = ibv_open_device(list[0]);
-	pd = context ? ibv_alloc_pd(context) : NULL;
-	buf = calloc(1, length);
-	if (!pd || !buf) {
-		print_error(errno, "a protection domain and %zu bytes", length);
+	if (missing(context, "ibv_open_device"))
 		goto out;
-	}
+	pd = ibv_alloc_pd(context);
+	if (missing(pd, "ibv_alloc_pd"))
+		goto out;
+	buf = calloc(1, length);
+	if (missing(buf, "calloc(%zu bytes)", length))
+		goto out;
 
-	/* 2. Register, and tell. */
+	/* 2. Register the buffer once for each argument. */
 	for (int i = 0; i < count; i++) {
 		const char *rights = argv[i + 2];
 		int flags = access_flags(rights);
 		int err;
 
 		if (flags < 0) {
-			print_error(0, "no rights: %s", rights);
+			print_error(0, "not the letters of rights: %s", rights);
 			status = EXIT_USAGE;
 			goto out;
 		}
@@ -135,13 +134,15 @@ int main(int argc, char *argv[])
 	status = EXIT_SUCCESS;
 
 out:
-	/* 3. Release; the context is still open when you are asked to look. */
+	/* 3. Release. At this checkpoint the context is still open. */
 	if (pd && release(mr, count, pd))
 		status = EXIT_FAILURE;
 	checkpoint("clean");
 	free(buf);
-	if (context)
-		ibv_close_device(context);
+	if (context && ibv_close_device(context)) {
+		print_error(errno, "ibv_close_device");
+		status = EXIT_FAILURE;
+	}
 	if (list)
 		ibv_free_device_list(list);
 	return status;

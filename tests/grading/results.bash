@@ -1,0 +1,60 @@
+# Folders for results: sourced by grade and grade-all.
+#
+# Nothing is ever removed but what these two have written themselves: a folder is only
+# taken over if it is empty, or has the file that marks it as made by us; and no folder
+# may be inside what is graded, or the other way round.
+
+mark=.made-by-${0##*/}
+
+# A stream that is closed becomes one that cannot be written to: else the next file that
+# is opened would take its place.
+mend_streams() {
+	{ : <&0; } 2>/dev/null || exec </dev/null
+	{ : >&2; } 2>/dev/null || exec 2>/dev/null
+	{ : >&1; } 2>/dev/null || exec >/dev/full
+}
+
+# resolve VARIABLE PATH: the path without links, `..` and slashes too many. It need not
+# exist. The dot keeps a newline at its end.
+resolve() {
+	local path
+	path=$(realpath -m -- "$2" && echo .) || return
+	printf -v "$1" %s "${path%$'\n'.}"
+}
+
+# inside PATH FOLDER: is PATH the folder, or somewhere in it? Both are resolved.
+inside() { [[ $1 == "$2" || $1 == "${2%/}"/* ]]; }
+
+# at_work PID: is that a grade that still runs? One that has ended and that nobody waits
+# for, a zombie, has no command line.
+at_work() {
+	[[ $({ tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null) == *grade* ]]
+}
+
+# may_take_over FOLDER [NAME...]: is it not there, or empty, or made by us? If there are
+# NAMEs, it may have no others than these, and all have to be regular files.
+may_take_over() {
+	local folder=$1 entry entries
+	shift
+	[[ -e $folder ]] || return 0
+	[[ -d $folder ]] || return 1
+	mapfile -d '' entries < <(find "$folder/" -mindepth 1 -maxdepth 1 -printf '%y %f\0')
+	((${#entries[@]})) || return 0
+	[[ -f $folder/$mark && ! -L $folder/$mark ]] || return 1
+	(($#)) || return 0
+	for entry in "${entries[@]}"; do
+		[[ $entry == "f $mark" || " $* " == *" ${entry#f } "* ]] || return 1
+	done
+}
+
+# discard FOLDER NAME...: removes these files of ours, and then the folder, if nothing
+# else is in it.
+discard() {
+	local folder=$1 name
+	[[ -d $folder ]] || return 0
+	shift
+	for name in "$mark" "$@"; do
+		rm -f -- "$folder/$name"
+	done
+	rmdir -- "$folder"
+}
