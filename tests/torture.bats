@@ -1,0 +1,94 @@
+# The instruments of the torture, and its two quickest parts. The others take minutes
+# even as slices: make torture and make soak run them.
+
+load helpers
+
+setup_file() {
+	export BUILD LAB_CPUS=1
+	# On a busy machine an emulated guest is slow; make torture is stricter.
+	export TORTURE_SLACK=${TORTURE_SLACK:-10} TORTURE_TIMEOUT=${TORTURE_TIMEOUT:-5} LIMIT=600
+	limited "$project/tests/torture/run" --prepare
+}
+
+# Runs part `$@`; it must pass, and end with its totals.
+part() {
+	run -0 limited "$project/tests/torture/$@"
+	assert_line --regexp "^$1: [1-9][0-9]* cases, 0 failures, [0-9]+ s"
+}
+
+# Compiles the program on stdin, and runs it under calls.so in a guest with the
+# words `$@` in its environment. What was reported is then $output.
+under_calls() {
+	local dir=$BUILD/torture/bats
+	mkdir -p "$dir"
+	gcc -D_GNU_SOURCE -o "$dir/program" -x c - -libverbs
+	rm -f "$dir/report"
+	limited "$project/tests/lab/lab" run --root --writable "$BUILD" -- env "$@" \
+		TORTURE_REPORT="$dir/report" LD_PRELOAD="$BUILD/torture/calls.so" "$dir/program"
+	run -0 cat "$dir/report"
+}
+
+@test "calls: what is never released, or twice, is found" {
+	under_calls X=1 <<-'END'
+		#include <stdlib.h>
+		#include <sys/mman.h>
+		#include <unistd.h>
+		#include <infiniband/verbs.h>
+		int main(void)
+		{
+			struct ibv_device **list = ibv_get_device_list(NULL);
+			struct ibv_context *context = ibv_open_device(list[0]);
+			struct ibv_pd *pd = ibv_alloc_pd(context);
+			struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+			ibv_dealloc_pd(pd);
+			ibv_dealloc_pd(pd);
+			dup(0);
+			mmap(NULL, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			ibv_free_device_list(list);
+			return malloc(1) == NULL;
+		}
+	END
+	run -0 sort <(sed -nE 's/^((leaked|twice) [a-z-]+) 0x.*/\1/p' <<<"$output")
+	assert_output 'leaked context
+leaked cq
+leaked descriptor
+leaked mapping
+leaked memory
+twice pd'
+}
+
+@test "calls: the call that was named fails, and no other" {
+	local program='
+		#include <errno.h>
+		#include <stdio.h>
+		#include <infiniband/verbs.h>
+		int main(void)
+		{
+			struct ibv_device **list = ibv_get_device_list(NULL);
+			struct ibv_context *context = ibv_open_device(list[0]);
+			struct ibv_port_attr port;
+			struct ibv_wc wc;
+			int failures = 0;
+			for (int i = 0; i < 3; i++)
+				failures += ibv_query_port(context, 1, &port) == EIO;
+			ibv_close_device(context);
+			ibv_free_device_list(list);
+			return failures != 1 && getenv("TORTURE");
+		}'
+	program="#include <stdlib.h>"$'\n'$program
+	under_calls X=1 <<<"$program"
+	local site
+	site=$(awk '$2 == "ibv_query_port" { print $3 }' <<<"$output")
+	assert_line --regexp '^call ibv_query_port 0x[0-9a-f]+ 3 EIO '
+	refute_line --regexp '^(failed|leaked|twice) '
+	under_calls TORTURE="ibv_query_port $site 2 EIO" <<<"$program"
+	assert_line "failed ibv_query_port $site 2 EIO"
+}
+
+@test "output: a full disk and closed streams" {
+	part output hello
+}
+
+@test "fuzz: the side channel reads anything" {
+	FUZZ_RUNS=100000 FUZZ_SECONDS=0 part fuzz-exchange
+}
