@@ -8,8 +8,8 @@
  *	TORTURE="FUNCTION SITE NUMBER FAULT"
  *
  * makes call NUMBER of FUNCTION from the place SITE fail with FAULT: the name
- * of an errno value, or one of the words in special[] below. "kill" and "stop"
- * are possible everywhere. A SITE is the return address as an offset in the
+ * of an errno value, or one of the words in special[] below. "kill", "stop"
+ * and "off" are possible everywhere. A SITE is the return address as an offset in the
  * program. Without TORTURE nothing fails.
  *
  * At the end it writes to the file TORTURE_REPORT, one line each:
@@ -71,6 +71,7 @@ enum {
 	NEGATIVE,	/* -1, which is not an errno value */
 	KILL,		/* the program dies before the call */
 	STOP,		/* the program is stopped before the call */
+	OFF,		/* the machine, a guest, ends before the call */
 	EAI = 2000,	/* an error of getaddrinfo(), which is negative */
 	STATUS = 3000,
 };
@@ -86,6 +87,7 @@ static const struct {
 	{ "negative", NEGATIVE },
 	{ "kill", KILL },
 	{ "stop", STOP },
+	{ "off", OFF },
 	{ "EAI_AGAIN", EAI - EAI_AGAIN },
 	{ "EAI_FAIL", EAI - EAI_FAIL },
 	{ "EAI_MEMORY", EAI - EAI_MEMORY },
@@ -202,6 +204,17 @@ static void place(const void *address, char text[64])
 	}
 }
 
+/* Resets the machine without a word to anybody, see sysrq in proc(5). */
+static void machine_off(void)
+{
+	long sysrq = syscall(SYS_open, "/proc/sysrq-trigger", O_WRONLY);
+
+	if (sysrq < 0 || syscall(SYS_write, sysrq, "b", 1) != 1)
+		abort();
+	for (;;)
+		syscall(SYS_pause);
+}
+
 static int fault_at(const char *function, const char *faults,
 		    const void *address)
 {
@@ -231,6 +244,8 @@ static int fault_at(const char *function, const char *faults,
 	}
 	unlock();
 
+	if (fault == OFF)
+		machine_off();
 	if (fault == KILL || fault == STOP) {
 		raise(fault == KILL ? SIGKILL : SIGSTOP);
 		fault = 0;
