@@ -155,7 +155,7 @@ int main(int argc, char *argv[])
 	if (options_parse(argc, argv, no_options, NULL, NULL))
 		return EXIT_USAGE;
 
-	/* 1. A device, one of its ports, and that port's address. Chapter 01. */
+	/* 1. A device, one of its ports, and its address. Chapter 01. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
 		status = no_device(list ? 0 : errno);
@@ -199,8 +199,9 @@ int main(int argc, char *argv[])
 		goto out;
 	printf("QP:      number 0x%06x, connected to itself\n", qp->qp_num);
 
-	/* 6. First a place for the message, and then the message. Chapter 04. */
-	if (post_receive(qp, memory.arrived, sizeof(memory.arrived), mr->lkey) ||
+	/* 6. First a place for the message, then the message. Chapter 04. */
+	if (post_receive(qp, memory.arrived, sizeof(memory.arrived),
+			 mr->lkey) ||
 	    post_send(qp, memory.to_send, strlen(memory.to_send), mr->lkey))
 		goto out;
 

@@ -40,7 +40,7 @@
 #include "../common/options.h"
 
 #define ROOM 256		/* receives that are posted, and completions */
-#define TIMEOUT 10		/* seconds that the sender may be silent on TCP */
+#define TIMEOUT 10		/* seconds that the sender may be silent */
 
 /* What the receiver has, and what it has done so far. */
 struct receiver {
@@ -114,7 +114,7 @@ static void acknowledge(struct receiver *r)
 	todo("03.5");
 }
 
-/* Given: a queue pair with ROOM receives posted. NULL after an error message. */
+/* Given: a queue pair with ROOM receives posted. NULL after a message. */
 static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *cq, int port)
 {
 	struct ibv_qp_init_attr init = {

@@ -54,7 +54,7 @@
 /* One end of a connection. */
 struct end {
 	const char *name;
-	uint32_t psn;			/* number of the first packet it sends */
+	uint32_t psn;			/* of the first packet it sends */
 	struct ibv_qp *qp;
 	struct ibv_qp_attr attr;	/* of all three steps to RTS */
 };

@@ -19,8 +19,9 @@ struct ibv_device *device_choose(struct ibv_device **list, const char *name,
 				 int *port);
 
 /*
- * After a failure: if port @number is no longer ACTIVE, or stops being so within
- * half a second, print that as a hint, because then the port is the cause.
+ * After a failure: if port @number is no longer ACTIVE, or stops being so
+ * within half a second, print that as a hint, because then the port is the
+ * cause.
  */
 void port_explain(struct ibv_context *context, int number);
 

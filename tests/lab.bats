@@ -670,11 +670,10 @@ hanging_kvm() {
 }
 
 @test "doctor: only looks" {
-	export LAB_CACHE=$scratch/cache
 	: >"$scratch/kvm"
-	LAB_KVM_DEVICE=$scratch/kvm run limited "$lab" doctor
+	LAB_CACHE=$scratch/none LAB_KVM_DEVICE=$scratch/kvm run limited "$lab" doctor
 	assert_line --regexp '^ +ok +kernel '
-	[[ ! -e $LAB_CACHE ]]
+	[[ ! -e $scratch/none ]]
 	fresh_cache
 	LAB_KVM_DEVICE=$scratch/kvm run -0 limited "$lab" doctor
 	assert_line --regexp 'ok +KVM .*the next run tries whether it works'

@@ -6,8 +6,8 @@
  *	lose	ibv_post_send() reports success and sends nothing
  *	deaf	ibv_req_notify_cq() reports success and arms nothing
  *	broken	ibv_poll_cq() returns -2
- *	failed	ibv_poll_cq() gives completions that have failed, status 4; and so
- *		does ibv_start_poll()
+ *	failed	ibv_poll_cq() gives completions that have failed, status 4; and
+ *		so does ibv_start_poll()
  *	plain	the device has no extended CQs
  *
  * broken and failed spare a CQ without a channel: the sends' in loopback.h.

@@ -9,8 +9,8 @@
  *
  * makes call NUMBER of FUNCTION from the place SITE fail with FAULT: the name
  * of an errno value, or one of the words in special[] below. "kill", "stop"
- * and "off" are possible everywhere. A SITE is the return address as an offset in the
- * program. Without TORTURE nothing fails.
+ * and "off" are possible everywhere. A SITE is the return address as an offset
+ * in the program. Without TORTURE nothing fails.
  *
  * At the end it writes to the file TORTURE_REPORT, one line each:
  *

@@ -4,9 +4,9 @@
  * The bytes of an input are what the other end sends, and they arrive in
  * pieces, as sockets deliver them. The first byte of an input says at which end
  * they arrive, and whether zeros follow, since the longest frame is longer than
- * any input; the second byte says how long the pieces are. lab-host sets a guest
- * up and carries its streams; a guest takes parameters. Nothing outside of this
- * process is touched: the calls that would do so are replaced below.
+ * any input; the second byte says how long the pieces are. lab-host sets a
+ * guest up and carries its streams; a guest takes parameters. Nothing outside
+ * of this process is touched: the calls that would do so are replaced below.
  *
  * Build and run: tests/torture/fuzz/frames
  */
