@@ -30,9 +30,13 @@ void start_output(void)
 	 * the gap with something that refuses it: read(2) and write(2) fail
 	 * with EBADF here.
 	 */
+	static int filled[3];	/* they stay open until the program ends */
+
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-		if (fcntl(fd, F_GETFD) < 0 &&
-		    open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+		if (fcntl(fd, F_GETFD) >= 0)
+			continue;
+		filled[fd] = open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+		if (filled[fd] != fd)
 			_exit(EXIT_FAILURE);
 	}
 
