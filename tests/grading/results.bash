@@ -9,10 +9,13 @@ mark=.made-by-${0##*/}
 # A stream that is closed becomes one that cannot be written to: else the next file that
 # is opened would take its place.
 mend_streams() {
-	{ : <&0; } 2>/dev/null || exec </dev/null
-	{ : >&2; } 2>/dev/null || exec 2>/dev/null
-	{ : >&1; } 2>/dev/null || exec >/dev/full
+	is_open 0 || exec </dev/null
+	is_open 1 || exec >/dev/full
+	is_open 2 || exec 2>/dev/null
 }
+
+# Is descriptor $1 open? Bash opens this script at the first free one and leaves it there.
+is_open() { [[ -e /dev/fd/$1 && ! /dev/fd/$1 -ef $0 ]]; }
 
 # resolve VARIABLE PATH: the path without links, `..` and slashes too many. It need not
 # exist. The dot keeps a newline at its end.
