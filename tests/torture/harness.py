@@ -52,7 +52,10 @@ class Program:
         self.name = os.path.splitext(os.path.basename(source))[0]
         self.path = os.path.join(folder, os.path.dirname(source), self.name)
         with open(os.path.join(PROJECT, source), encoding="utf-8") as file:
-            self.two_sided = re.search(r"^ \* Sides:", file.read(), re.M)
+            text = file.read()
+        self.two_sided = re.search(r"^ \* Sides:", text, re.M)
+        # Both sides send, and verify what they receive.
+        self.ping_pong = "pattern_report(" in text
         self._help = None
 
     def has(self, option):
