@@ -14,14 +14,16 @@ static const char *usual_cause(enum ibv_wc_status status)
 		return "the peer had no receive posted for it";
 	/*
 	 * For a message longer than the receive, Soft-RoCE reports one of the
-	 * first three to the receiver and one of the last two to the sender.
+	 * first two to the receiver and one of the last two to the sender.
 	 */
 	case IBV_WC_LOC_LEN_ERR:
 	case IBV_WC_LOC_QP_OP_ERR:
-	case IBV_WC_REM_INV_REQ_ERR:
 	case IBV_WC_REM_OP_ERR:
 		return "the message was longer than the receive, an SGE is "
 		       "outside its memory region, or the port went down";
+	case IBV_WC_REM_INV_REQ_ERR:
+		return "the message was longer than the receive, or the "
+		       "peer's queue pair does not permit the operation";
 	case IBV_WC_LOC_PROT_ERR:
 		return "an SGE is not inside the memory region of its lkey";
 	case IBV_WC_REM_ACCESS_ERR:
