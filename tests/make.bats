@@ -48,6 +48,7 @@ bare_path() {
 	# Its other programs are listed below it.
 	assert_line '    PROGRAM=attributes    everything that a device and its ports report about themselves'
 	assert_line --regexp "^  make wire-05 +[a-z]"
+	assert_line --regexp "^  make wire-06 +[a-z]"
 	refute_output --partial "make wire-04"
 	for target in build book test doctor lab-shell softroce-up softroce-down clean; do
 		assert_line --regexp "^  make $target +[a-zS]"
@@ -75,15 +76,15 @@ bare_path() {
 
 @test "run-NN PROGRAM=name: any program of the chapter, and what there is when there is none" {
 	copy_tree
-	mkdir 08-two
-	cat >08-two/two.c <<-'END'
+	mkdir 98-two
+	cat >98-two/two.c <<-'END'
 		/*
 		 * two.c - the main one
 		 */
 		#include <stdio.h>
 		int main(void) { puts("the main one"); return 0; }
 	END
-	cat >08-two/both_sides.c <<-'END'
+	cat >98-two/both_sides.c <<-'END'
 		/*
 		 * both_sides.c - server and client
 		 *
@@ -96,15 +97,15 @@ bare_path() {
 			return 0;
 		}
 	END
-	RDMA=lab run -0 limited make run-08
+	RDMA=lab run -0 limited make run-98
 	assert_line 'the main one'
-	PROGRAM=from-outside RDMA=lab run -0 limited make run-08 PROGRAM=both_sides ARGS=-x
+	PROGRAM=from-outside RDMA=lab run -0 limited make run-98 PROGRAM=both_sides ARGS=-x
 	assert_line 'server | -x host'
 	assert_line 'client | -x 127.0.0.1'
 	local name
 	for name in nope % "it's" 'two three' exercise; do
-		run -2 make run-08 PROGRAM="$name"
-		assert_line "there is no program $name in 08-two; choose one of: both_sides two"
+		run -2 make run-98 PROGRAM="$name"
+		assert_line "there is no program $name in 98-two; choose one of: both_sides two"
 	done
 }
 
@@ -138,8 +139,8 @@ bare_path() {
 
 @test "build: a new chapter is a new folder, and an unfinished exercise stops nobody" {
 	copy_tree
-	mkdir 06-new-thing
-	cat >06-new-thing/new_thing.c <<-'END'
+	mkdir 99-new-thing
+	cat >99-new-thing/new_thing.c <<-'END'
 		/*
 		 * new_thing.c - something new
 		 */
@@ -148,11 +149,11 @@ bare_path() {
 			return 0;
 		}
 	END
-	echo 'not C at all' >06-new-thing/exercise.c
+	echo 'not C at all' >99-new-thing/exercise.c
 	run -0 make
-	assert_line '  make run-06         something new'
+	assert_line '  make run-99         something new'
 	run -0 make -j 4 build
-	[[ -x build/06-new-thing/new_thing ]]
+	[[ -x build/99-new-thing/new_thing ]]
 }
 
 @test "book: what it keeps in the cache counts as used whenever it is used" {

@@ -15,6 +15,7 @@ taught() {
 	03 ibv_create_cq_ex ibv_cq_ex_to_cq ibv_start_poll ibv_next_poll ibv_end_poll
 	03 ibv_wc_read_qp_num
 	04 ibv_create_qp ibv_destroy_qp ibv_modify_qp ibv_query_qp ibv_post_recv ibv_post_send
+	06 ibv_query_qp_data_in_order
 	END
 }
 

@@ -1,0 +1,226 @@
+/*
+ * connection.h - connect two queue pairs, as chapters 04 and 05 do
+ *
+ * Nothing here is new, except that these queue pairs let their peer do more
+ * than send messages, and serve its RDMA reads and atomics:
+ *
+ *	connection_init()	RESET -> INIT, with the peer's rights
+ *	connection_start()	INIT -> RTR -> RTS, when the peer is known
+ *	connection_introduce()	find the peer over TCP, then start
+ *	connection_offer()	tell the peer where our memory is
+ *	connection_take()	learn where the peer's memory is
+ *	connection_tell()	send the peer one byte
+ *	connection_hear()	receive it
+ *	connection_wait()	wait for the next completion
+ */
+#ifndef CONNECTION_H
+#define CONNECTION_H
+
+#include <endian.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+#include "../common/clock.h"
+#include "../common/completion.h"
+#include "../common/error.h"
+#include "../common/exchange.h"
+#include "../common/gid.h"
+#include "../common/settings.h"
+
+#define CONNECTION_SPINS 1000	/* empty polls between looks at the clock */
+
+/*
+ * How many RDMA reads and atomics may be under way at a time: @mine that we
+ * post and the peer serves, and @peers that the peer posts and we serve.
+ */
+struct connection_depth {
+	uint8_t mine;
+	uint8_t peers;
+};
+
+/* RESET -> INIT. @access is what the peer may do through this queue pair. */
+static inline int connection_init(struct ibv_qp *qp, int port_num, int access)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = port_num,
+		.qp_access_flags = access,
+	};
+
+	return failed(ibv_modify_qp(qp, &attr,
+				    IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+				    IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		      "ibv_modify_qp(RESET -> INIT)");
+}
+
+/* INIT -> RTR -> RTS: connected to @remote. */
+static inline int connection_start(struct ibv_qp *qp, const struct path *path,
+				   struct connection_depth depth,
+				   const struct address *local,
+				   const struct address *remote)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = path->mtu,
+		.dest_qp_num = remote->qpn,
+		.rq_psn = remote->psn,
+		.max_dest_rd_atomic = depth.peers,
+		.min_rnr_timer = 12,	/* a sender too early waits 0.64 ms */
+		.ah_attr = {
+			.dlid = remote->lid,
+			.port_num = path->port_num,
+			.is_global = !gid_is_zero(&remote->gid),
+			.grh = { .dgid = remote->gid,
+				 .sgid_index = path->gid.gid_index,
+				 .hop_limit = 64 },
+		},
+	};
+
+	if (failed(ibv_modify_qp(qp, &attr,
+				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+				 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				 IBV_QP_MAX_DEST_RD_ATOMIC |
+				 IBV_QP_MIN_RNR_TIMER),
+		   "ibv_modify_qp(INIT -> RTR)")) {
+		print_hint("can these two GIDs reach each other?");
+		return -1;
+	}
+
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 14;	/* send again after 4.096 us * 2^14 = 67 ms */
+	attr.retry_cnt = 7;	/* with 7, Soft-RoCE never gives up */
+	attr.rnr_retry = 7;	/* for ever: the peer will post a receive */
+	attr.sq_psn = local->psn;
+	attr.max_rd_atomic = depth.mine;
+	return failed(ibv_modify_qp(qp, &attr,
+				    IBV_QP_STATE | IBV_QP_TIMEOUT |
+				    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+		      "ibv_modify_qp(RTR -> RTS)");
+}
+
+/*
+ * Exchange addresses over TCP, start with a depth of 1, and make sure that the
+ * peer is the same program with the same options. The caller closes *@sock.
+ * Returns 0, or -1 after an error message.
+ */
+static inline int connection_introduce(struct ibv_qp *qp,
+				       const struct settings *opt,
+				       const struct path *path, int *sock)
+{
+	const struct connection_depth depth = { .mine = 1, .peers = 1 };
+	struct address remote = { 0 }, local = {
+		.lid = path->port.lid,
+		.qpn = qp->qp_num,
+		.psn = random_psn(),
+		.gid = path->gid.gid,
+	};
+
+	address_print("local address:", &local);
+	if (opt->server) {	/* its name: we are the client */
+		*sock = exchange_connect(opt->server, opt->tcp_port,
+					 opt->timeout);
+		if (*sock < 0 || exchange_send_address(*sock, &local) ||
+		    exchange_receive_address(*sock, &remote) ||
+		    exchange_send_done(*sock) ||
+		    address_check(&remote, &path->port) ||
+		    connection_start(qp, path, depth, &local, &remote))
+			return -1;
+	} else {
+		*sock = exchange_serve_address(opt->tcp_port, opt->timeout,
+					       &remote);
+		if (*sock < 0 || address_check(&remote, &path->port) ||
+		    connection_start(qp, path, depth, &local, &remote) ||
+		    exchange_send_address(*sock, &local) ||
+		    exchange_receive_done(*sock))
+			return -1;
+	}
+	if (exchange_agree(sock, &remote, opt))
+		return -1;
+	if (*sock < 0) {
+		print_error(0, "the peer is an ibv_rc_pingpong");
+		print_hint("start the same program on both sides");
+		return -1;
+	}
+	return exchange_same(*sock, program_invocation_short_name,
+			     "the programs");
+}
+
+/* Where memory is that a peer may use, as its requests name it. */
+struct remote {
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+/*
+ * Both of these numbers go over TCP in network byte order. Returns 0, or -1
+ * after an error message.
+ */
+static inline int connection_offer(int sock, const struct ibv_mr *mr)
+{
+	const uint64_t numbers[] = { htobe64((uintptr_t)mr->addr),
+				     htobe64(mr->rkey) };
+
+	return exchange_send(sock, numbers, sizeof(numbers),
+			     "our address and rkey");
+}
+
+/* The other half: @remote becomes the peer's memory. */
+static inline int connection_take(int sock, struct remote *remote)
+{
+	uint64_t numbers[2];
+
+	if (exchange_receive(sock, numbers, sizeof(numbers),
+			     "the peer's address and rkey"))
+		return -1;
+	remote->addr = be64toh(numbers[0]);
+	remote->rkey = (uint32_t)be64toh(numbers[1]);
+	return 0;
+}
+
+/* Send a byte over TCP. Returns 0, or -1 after an error message. */
+static inline int connection_tell(int sock, char word)
+{
+	return exchange_send(sock, &word, 1, "a byte");
+}
+
+/* Sleep until the peer has sent one, which becomes *@word; likewise. */
+static inline int connection_hear(int sock, char *word)
+{
+	return exchange_receive(sock, word, 1, "a byte");
+}
+
+/*
+ * Wait @timeout seconds for the next completion in @cq, which must be the
+ * success of @what. Returns 0 with it in @wc, or -1 after an error message.
+ */
+static inline int connection_wait(struct ibv_cq *cq, int sock, int timeout,
+				  struct ibv_wc *wc, const char *what)
+{
+	const long long deadline = deadline_after(timeout);
+	int n = 0;
+
+	while (n == 0) {
+		for (int i = 0; i < CONNECTION_SPINS && n == 0; i++)
+			n = ibv_poll_cq(cq, 1, wc);
+		if (n == 0 && exchange_check_peer(sock))
+			return -1;
+		if (n == 0 && clock_ns(CLOCK_MONOTONIC) > deadline)
+			return failed(ETIMEDOUT, "waiting for %s", what);
+		if (n == 0)
+			sched_yield();	/* a peer on this CPU can run now */
+	}
+	if (n < 0) {
+		print_error(0, "ibv_poll_cq returned %d", n);
+		return -1;
+	}
+	if (wc->status == IBV_WC_SUCCESS)
+		return 0;
+	print_wc_error(wc, what);
+	return -1;
+}
+
+#endif
