@@ -19,22 +19,29 @@ int exchange_set_timeout(int sock, int timeout)
 	return 0;
 }
 
-/* The timeout that exchange_set_timeout() gave to @sock, in seconds. */
+/*
+ * The timeout that exchange_set_timeout() gave to @sock, in seconds, or -1
+ * after an error message.
+ */
 static int timeout_of(int sock)
 {
 	struct timeval wait = { 0 };
 	socklen_t size = sizeof(wait);
 
 	if (getsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &wait, &size))
-		return 0;
+		return failed(errno, "getsockopt(SO_RCVTIMEO)");
 	return (int)wait.tv_sec;
 }
 
 int exchange_send(int sock, const void *msg, size_t size, const char *what)
 {
-	long long deadline = deadline_after(timeout_of(sock));
+	const int timeout = timeout_of(sock);
+	long long deadline = deadline_after(timeout);
 	struct pollfd fd = { .fd = sock, .events = POLLOUT };
 	size_t sent = 0;
+
+	if (timeout < 0)
+		return -1;
 
 	/*
 	 * ibv_rc_pingpong reads only once, so the whole message should go in
@@ -78,6 +85,9 @@ static int receive(int sock, char *msg, size_t size, const char *what,
 	int ready = 1;
 
 	*got = 0;
+	if (timeout < 0)
+		return -1;
+
 	while (*got < size) {
 		ready = poll_until(&fd, 1, deadline);
 		if (ready < 0)

@@ -188,10 +188,15 @@ static void handle_signals(void)
 /* With standard streams closed, a socket would get one of their numbers. */
 static int open_standard_streams(void)
 {
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0 &&
-		    open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+	static int filled[3];	/* they stay open until lab-host ends */
+
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) >= 0)
+			continue;
+		filled[fd] = open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+		if (filled[fd] != fd)
 			return -1;
+	}
 	return 0;
 }
 

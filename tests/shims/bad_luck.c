@@ -11,6 +11,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ int listen(int sock, int backlog)
 
 	*(void **)&real = dlsym(RTLD_NEXT, "listen");
 	if (bad("accept") && setrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		while (dup(sock) >= 0)
+		while (fcntl(sock, F_DUPFD, 0) >= 0)
 			continue;
 	}
 	return real(sock, backlog);

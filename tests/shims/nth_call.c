@@ -45,8 +45,13 @@ static int fails(const char *name, int err)
 {
 	if (from && strcmp(from, name) != 0)
 		return 0;
-	if (!from && (nth == 0 || --nth > 0))
-		return 0;
+	if (!from) {
+		if (nth == 0)
+			return 0;
+		nth--;
+		if (nth > 0)
+			return 0;
+	}
 	if (log_fd >= 0)
 		dprintf(log_fd, "%s\n", name);
 	errno = err;

@@ -81,7 +81,8 @@ static void serve_monitor(int monitor, const char *how)
 
 			if (is(how, "half-snapshot"))
 				len /= 2;
-			if (write(out, snapshot, len) != (ssize_t)len)
+			if (out < 0 ||
+			    write(out, snapshot, len) != (ssize_t)len)
 				exit(1);
 			close(out);
 		}

@@ -188,7 +188,7 @@ static bool is_exempt(const char *library)
 /* Writes the place @address as text: an offset, in a library with its name. */
 static void place(const void *address, char text[64])
 {
-	const char *name = "";
+	const char *name;
 	Dl_info info;
 
 	text[0] = '\0';
@@ -607,7 +607,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 	}
 	list = next(count);
 	if (list)
-		made(DEVICE_LIST, list, HERE);
+		made(DEVICE_LIST, (void *)list, HERE);
 	if (list && fault)
 		list[0] = NULL;
 	if (fault && count)
@@ -618,10 +618,10 @@ struct ibv_device **ibv_get_device_list(int *count)
 void ibv_free_device_list(struct ibv_device **list)
 {
 	NEXT(ibv_free_device_list);
-	if (!exists(DEVICE_LIST, list, HERE))
+	if (!exists(DEVICE_LIST, (void *)list, HERE))
 		return;
 	next(list);
-	released(DEVICE_LIST, list, 0);
+	released(DEVICE_LIST, (void *)list, 0);
 }
 
 /* --- the inline verbs --- */

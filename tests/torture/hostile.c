@@ -169,6 +169,8 @@ static int connection(const char *port, const char *host)
 	}
 	if (!host) {
 		listener = socket(list->ai_family, SOCK_STREAM, 0);
+		if (listener < 0)
+			die("socket");
 		setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 		if (bind(listener, list->ai_addr, list->ai_addrlen) ||
 		    listen(listener, 1))
