@@ -263,7 +263,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 	solve 05-pingpong .
 	run -0 limited make try-05 ARGS='100 4'
-	assert_line 'try    | starts: peer nonce 18515 7f3a19 100 4'
+	assert_line 'try    | starts: peer nonce 18515 100 4'
 	assert_equal "$(grep -c '^peer   | answered' <<<"$output")" 4
 	assert_line --regexp '^kernel \| mr .* mrlen 100 '
 	assert_line --regexp '^kernel \| qp .* state RTS '
@@ -371,6 +371,46 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_output --partial 'it crashed: SIGSEGV; last line: '
 	run message "$scratch/results" 02.5
 	assert_output 'there is no 02-context-pd-mr/broken.c'
+}
+
+@test "grade: nothing that is printed removes a check from the results, or adds points" {
+	local in=$scratch/in
+	solve_all "$in"
+	# What ends a field, a line or a record, and what looks like one: on both streams, in
+	# what the compiler says, and as all that a program says of itself.
+	cat >"$in/01-devices/exercise.c" <<-'END'
+		#include <stdio.h>
+		int main(void)
+		{
+			for (int c = 1; c < 256; c++)
+				fprintf(c & 1 ? stdout : stderr, "%c check 01.1%cstatus pass%cCHECK\n", c, c, c);
+			fputs("last \037 \036 \033[2J \r check 01.1 \302\205 end 7", stderr);
+			return 1;
+		}
+	END
+	printf '#error "\037 \036 \033 \v check 02.1 \f status pass"\n' >>"$in/02-context-pd-mr/exercise.c"
+	printf 'int main(void) { return 0; }\n' >"$in/04-qp-states/exercise.c"
+	: >"$in/05-pingpong/broken.c"
+	run -0 limited "$grade" --results "$scratch/results" "$in"
+	assert_line --regexp '^total +45/100 '
+	assert_valid "$scratch/results"
+	assert_equal "$(jq -r '.tests[].id' "$scratch/results/grade.json")" \
+		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/checks/*.bash | sort)"
+	assert_equal "$(jq '[.tests[] | select(.message == "" and .status != "pass")] | length' \
+		"$scratch/results/grade.json")" 0
+	run message "$scratch/results" 01.1
+	assert_output --partial 'exit status 1; last line: '
+	run message "$scratch/results" 02.1
+	assert_output --partial 'does not compile: exercise.c:'
+}
+
+@test "grade: records that say nothing, or nonsense, are checks that have not passed" {
+	local table=$'01-a\t01.1\t7\texercise\tfirst\tpage\n01-a\t01.2\t3\texercise\tsecond\tpage\n'
+	printf '%s\n' junk 'check 01.1' 'status pass' 'score 100' 'check 09.9' 'status pass' 'end 5' |
+		jq -R -s --arg seed 1 --arg error '' --arg rdma_core 44 --arg duration 1 \
+			--arg places '' --arg table "$table" -f tests/grading/formats/grade.jq >"$scratch/grade.json"
+	run jq -c '[.score, .max_score, [.tests[] | [.id, .status, .score]]]' "$scratch/grade.json"
+	assert_output '[7,10,[["01.1","pass",7],["01.2","error",0]]]'
 }
 
 @test "grade: a program that does not compile gets the compiler's first error" {
@@ -529,7 +569,7 @@ make_up_checks() {
 	assert_line --partial 'not graded: '
 	assert_equal "$(jq -r .score "$scratch/results/grade.json")" null
 	rm -r "$scratch/in"
-	make_up_checks 'rdma link delete "$device"; peer burst 20000 1; until_peer_listens; start exercise'
+	make_up_checks 'rdma link delete "$device"; peer burst 20000; until_peer_listens; start exercise'
 	run -2 limited tests/grading/grade --results "$scratch/peer" "$scratch/in"
 	assert_line --partial 'not graded: '
 	assert_equal "$(jq -r .score "$scratch/peer/grade.json")" null
@@ -668,11 +708,11 @@ make_up_checks() {
 
 @test "peer: what it is told is checked; its own failure is none of the other side" {
 	local arguments
-	for arguments in '' burst 'burst x 1' 'nonce 1 2 3' 'nonce 1 2 3 4x' 'nonce 70000 a 3 4' \
-		'nonce 1 1 -1 4' 'burst 1 2 3' 'none 1 2 3 4 5'; do
+	for arguments in '' burst 'burst x' 'nonce 1 2' 'nonce 1 3 4x' 'nonce 70000 3 4' \
+		'nonce 1 -1 4' 'burst 1 2' 'none 1 2 3 4'; do
 		# shellcheck disable=SC2086 # words
 		run -2 limited build/tests/grading/peer $arguments
-		assert_line 'usage: peer burst PORT SEED'
+		assert_line 'usage: peer burst PORT'
 	done
 
 	solve 03-cq-channel "$scratch"
@@ -692,7 +732,7 @@ make_up_checks() {
 		build/common/*.o -libverbs
 	gcc -std=c11 -D_GNU_SOURCE -iquote common -o "$bin/exercise" \
 		"$scratch/03-cq-channel/exercise.c" build/common/*.o -libverbs
-	run limited tests/lab/lab run -- bash -c '"$1/peer" burst 18515 1 <<<1 & peer=$!
+	run limited tests/lab/lab run -- bash -c '"$1/peer" burst 18515 <<<1 & peer=$!
 		timeout 5 "$1/exercise" 127.0.0.1 18515 1 </dev/null >/dev/null 2>&1
 		wait $peer' - "$bin"
 	rm -r "$bin"

@@ -77,7 +77,7 @@ check_exercise() {
 		sizes+=("$burst")
 		((count += burst + 1))
 	done
-	peer burst "$port" "$seed"
+	peer burst "$port"
 	until_peer_listens
 	start exercise 10.9.0.1 "$port" "$count"
 
@@ -168,7 +168,7 @@ check_exercise() {
 
 	# Once more: while nothing comes, no CPU time goes by.
 	[[ ${verdict[03.4]:-} == pass ]] || return
-	peer burst $((++port)) "$seed"
+	peer burst $((++port))
 	until_peer_listens
 	start exercise 10.9.0.1 "$port" 3
 	bursts=0
@@ -217,7 +217,7 @@ check_broken() {
 try_exercise() {
 	local count=${1:-9}
 	left=$count armed=''
-	peer burst "$port" "$seed"
+	peer burst "$port"
 	program 127.0.0.1 "$port" "$count"
 }
 

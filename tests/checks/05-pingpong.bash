@@ -14,7 +14,7 @@ check_exercise() {
 	# More than receives are posted at the beginning: each has to be posted again.
 	random iters 18 26
 
-	peer nonce "$port" "$seed" "$size" "$iters"
+	peer nonce "$port" "$size" "$iters"
 	until_peer_listens
 	start exercise "$port" "$size" "$iters" 10.9.0.1
 	if ! until_line exchanged; then
@@ -124,7 +124,7 @@ check_exercise() {
 	((port++))
 	random size 1 1500
 	start exercise "$port" "$size" "$iters"
-	peer nonce "$port" "$seed" "$size" "$iters" 10.9.0.1
+	peer nonce "$port" "$size" "$iters" 10.9.0.1
 	at connected
 	go
 	until_peer all
@@ -164,7 +164,7 @@ check_broken() {
 try_exercise() {
 	local size=${1:-3000} iters=${2:-3}
 	looks=(mr qp)
-	peer nonce "$port" "$seed" "$size" "$iters"
+	peer nonce "$port" "$size" "$iters"
 	program "$port" "$size" "$iters" 127.0.0.1
 }
 

@@ -1,8 +1,8 @@
 /*
  * peer.c - the other side of the exercises of chapters 03 and 05
  *
- *	peer burst PORT SEED
- *	peer nonce PORT SEED SIZE ITERS [HOST]
+ *	peer burst PORT
+ *	peer nonce PORT SIZE ITERS [HOST]
  *
  * burst: waits for a receiver, then reads numbers from stdin: 5 sends five
  * messages with random immediate values, and prints each of them.
@@ -10,6 +10,9 @@
  * nonce: server, or client of HOST. ITERS times writes SIZE random bytes into
  * the other side's buffer, with a random immediate value, and wants them back
  * in its own with that value plus one.
+ *
+ * All that it sends is from the kernel's random numbers, so that nothing that
+ * the other side can see or guess, such as a seed, tells it what will come.
  *
  * What it prints on stdout is what a grade stands on. The other side may send
  * anything or nothing: no wait is for ever.
@@ -25,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,10 +58,23 @@ struct peer {
 	struct address local;
 };
 
-/* The same for the same seed, and not for others: 32 bits. */
+/* Fill @size bytes. The kernel may give fewer at once. */
+static void fill_randomly(void *buf, size_t size)
+{
+	for (size_t done = 0; done < size;) {
+		ssize_t n = getrandom((char *)buf + done, size - done, 0);
+
+		if (n > 0)
+			done += (size_t)n;
+	}
+}
+
 static uint32_t random32(void)
 {
-	return (uint32_t)random() << 16 ^ (uint32_t)random();
+	uint32_t value;
+
+	fill_randomly(&value, sizeof(value));
+	return value;
 }
 
 static int set_up(struct peer *p)
@@ -209,14 +226,14 @@ static int burst(struct peer *p, int sock)
 	return 0;
 }
 
-static int round_trip(struct peer *p, struct ibv_mr *mr, size_t size,
-		      uint64_t addr, uint32_t rkey)
+/* @out is what we send. The other side can write to @in, and only there. */
+static int round_trip(struct peer *p, struct ibv_mr *out, struct ibv_mr *in,
+		      size_t size, uint64_t addr, uint32_t rkey)
 {
-	unsigned char *nonce = mr->addr, *back = nonce + size;
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)nonce,
+		.addr = (uintptr_t)out->addr,
 		.length = size,
-		.lkey = mr->lkey,
+		.lkey = out->lkey,
 	};
 	struct ibv_send_wr wr = {
 		.sg_list = &sge,
@@ -227,9 +244,8 @@ static int round_trip(struct peer *p, struct ibv_mr *mr, size_t size,
 	};
 	uint32_t imm = random32();
 
-	for (size_t i = 0; i < size; i++)
-		nonce[i] = random() >> 8;
-	memset(back, 0, size);
+	fill_randomly(out->addr, size);
+	memset(in->addr, 0, size);
 	wr.imm_data = htonl(imm);
 	if (post_send(p, &wr))
 		return -1;
@@ -251,7 +267,7 @@ static int round_trip(struct peer *p, struct ibv_mr *mr, size_t size,
 		else if (ntohl(wc.imm_data) != imm + 1)
 			printf("immediate 0x%08x, not 0x%08x\n",
 			       ntohl(wc.imm_data), imm + 1);
-		else if (memcmp(nonce, back, size) != 0)
+		else if (memcmp(out->addr, in->addr, size) != 0)
 			puts("other bytes than were sent");
 		else
 			puts("answered");
@@ -261,62 +277,67 @@ static int round_trip(struct peer *p, struct ibv_mr *mr, size_t size,
 
 static int nonce(struct peer *p, int sock, size_t size, int iters)
 {
-	struct ibv_mr *mr = NULL;
+	struct ibv_mr *out = NULL, *in = NULL;
 	struct address remote;
 	char msg[REGION_SIZE + 1] = "";
-	void *buf = calloc(2, size);
+	char *buf = calloc(2, size);
 	uint64_t addr;
 	uint32_t rkey;
 	int status = -1;
 
 	if (buf)
-		mr = ibv_reg_mr(p->pd, buf, 2 * size, IBV_ACCESS_LOCAL_WRITE |
+		out = ibv_reg_mr(p->pd, buf, size, 0);
+	if (out)
+		in = ibv_reg_mr(p->pd, buf + size, size,
+				IBV_ACCESS_LOCAL_WRITE |
 				IBV_ACCESS_REMOTE_WRITE);
-	if (!mr) {
+	if (!in) {
 		print_error(errno, "a buffer of 2 * %zu bytes", size);
 		p->own_fault = true;
-		goto out;
+		goto end;
 	}
 	snprintf(msg, sizeof(msg), "%016" PRIx64 ":%08x",
-		 (uint64_t)(uintptr_t)buf + size, mr->rkey);
+		 (uint64_t)(uintptr_t)in->addr, in->rkey);
 	if (exchange_send_address(sock, &p->local) ||
 	    exchange_send(sock, msg, REGION_SIZE, "our region") ||
 	    exchange_receive_address(sock, &remote) ||
 	    exchange_receive(sock, msg, REGION_SIZE, "the region"))
-		goto out;
+		goto end;
 	if (sscanf(msg, "%16" SCNx64 ":%8x", &addr, &rkey) != 2) {
 		print_error(0, "not a region: %s", msg);
-		goto out;
+		goto end;
 	}
 	printf("region rkey 0x%08x, QPN 0x%06x\n", rkey, remote.qpn);
 
 	if (connect_qp(p, &remote) ||
 	    exchange_same(sock, "ready", "the states"))
-		goto out;
+		goto end;
 	puts("connected");
 
 	while (iters-- > 0)
-		if (round_trip(p, mr, size, addr, rkey))
-			goto out;
+		if (round_trip(p, out, in, size, addr, rkey))
+			goto end;
 	puts("all");
 	if (exchange_same(sock, "bye", "the goodbyes") == 0)
 		status = 0;
-out:
+end:
 	ibv_destroy_qp(p->qp);
-	if (mr)
-		ibv_dereg_mr(mr);
+	if (in)
+		ibv_dereg_mr(in);
+	if (out)
+		ibv_dereg_mr(out);
 	free(buf);
 	return status;
 }
 
 /* A whole number from @min to @max, or -1: its text comes from the grader. */
-static long number(const char *text, int base, long min, long max)
+static long number(const char *text, long min, long max)
 {
 	char *end;
 	long value;
 
 	errno = 0;
-	value = strtol(text, &end, base);
+	value = strtol(text, &end, 10);
 	if (errno || end == text || *end || value < min || value > max)
 		return -1;
 	return value;
@@ -324,34 +345,32 @@ static long number(const char *text, int base, long min, long max)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: peer burst PORT SEED\n"
-		"       peer nonce PORT SEED SIZE ITERS [HOST]\n"
-		"SEED is hexadecimal, SIZE in bytes up to %d\n", MAX_SIZE);
+	fprintf(stderr, "usage: peer burst PORT\n"
+		"       peer nonce PORT SIZE ITERS [HOST]\n"
+		"SIZE is in bytes, up to %d\n", MAX_SIZE);
 	return EXIT_USAGE;
 }
 
 int main(int argc, char *argv[])
 {
 	struct peer p = { 0 };
-	bool is_nonce = argc >= 6 && strcmp(argv[1], "nonce") == 0;
-	bool is_burst = argc == 4 && strcmp(argv[1], "burst") == 0;
-	const char *host = argc == 7 ? argv[6] : NULL;
-	long port, seed, size = 0, iters = 0;
+	bool is_nonce = argc >= 5 && strcmp(argv[1], "nonce") == 0;
+	bool is_burst = argc == 3 && strcmp(argv[1], "burst") == 0;
+	const char *host = argc == 6 ? argv[5] : NULL;
+	long port, size = 0, iters = 0;
 	int sock, err;
 
 	start_output();
-	if ((!is_nonce && !is_burst) || argc > 7)
+	if ((!is_nonce && !is_burst) || argc > 6)
 		return usage();
-	port = number(argv[2], 10, 1, 65535);
-	seed = number(argv[3], 16, 0, 0xffffff);
+	port = number(argv[2], 1, 65535);
 	if (is_nonce) {
-		size = number(argv[4], 10, 1, MAX_SIZE);
-		iters = number(argv[5], 10, 1, MAX_ITERS);
+		size = number(argv[3], 1, MAX_SIZE);
+		iters = number(argv[4], 1, MAX_ITERS);
 	}
-	if (port < 0 || seed < 0 || size < 0 || iters < 0)
+	if (port < 0 || size < 0 || iters < 0)
 		return usage();
 
-	srandom(seed);
 	if (set_up(&p)) {
 		print_error(errno, "setting up");
 		return EXIT_OWN_FAULT;

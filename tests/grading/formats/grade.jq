@@ -8,27 +8,39 @@ def steady: gsub(" ?\\bpid [0-9]+ comm [^ ]+"; "") |
 
 ($places | split("\n") | map(split(" ") | select(length == 2) |
 	{ key: .[0], value: (.[1] | tonumber) }) | from_entries) as $line |
-(split("\n") | map(split("\u001f") | map(plain))) as $records |
-[ $records[] | select(.[0] == "CHECK" and length == 13) | {
-	id: .[1],
-	chapter: .[2],
-	name: .[4],
-	status: .[5],
-	score: (.[6] | tonumber),
-	max_score: (.[7] | tonumber),
-	duration_ms: (.[8] | tonumber),
-	cmd: .[9],
-	message: (.[10] | steady),
-	kernel: (.[11] | steady),
-	hint: .[12],
-	file: "\(.[2])/\(.[3]).c",
-	line: ($line[.[1]] // 1)
-} ] | sort_by(.id) as $tests |
-([ $records[] | select(.[0] == "ENV") ][0] // [null, "", ""]) as $env |
+# A record is a line for each field; the first one is `check`, and its value the check's id.
+(reduce (split("\n")[] | select(. != "")) as $text ([];
+	($text | index(" ") // length) as $blank |
+	$text[:$blank] as $name | ($text[$blank + 1:] | plain) as $value |
+	if $name == "check" or $name == "environment" or $name == "end" then . + [{ ($name): $value }]
+	elif . != [] then .[-1][$name] = $value
+	else . end)) as $records |
+($records | map(select(has("check"))) | INDEX(.check)) as $of |
+# All checks that there are: one that nothing came back of has not passed.
+[ $table | split("\n")[] | select(. != "") | split("\t") |
+	($of[.[1]] // { message: "nothing came back of this check; show this to your teacher" }) as $record |
+	(.[2] | tonumber) as $worth |
+	{
+		id: .[1],
+		chapter: .[0],
+		name: .[4],
+		status: ($record.status // "error"),
+		score: (if $record.status == "pass" then $worth else 0 end),
+		max_score: $worth,
+		duration_ms: ($record.duration_ms // "0" | tonumber),
+		cmd: ($record.cmd // ""),
+		message: ($record.message // "" | steady),
+		kernel: ($record.kernel // "" | steady),
+		hint: .[5],
+		file: "\(.[0])/\(.[3]).c",
+		line: ($line[.[1]] // 1)
+	}
+] | sort_by(.id) as $tests |
+([ $records[] | select(has("environment")) ][0] // {}) as $env |
 {
 	schema: "rdma-workbook/grade/v1",
 	seed: $seed,
-	env: { kernel: $env[1], rdma_core: $rdma_core, device: $env[2] },
+	env: { kernel: ($env.guest_kernel // ""), rdma_core: $rdma_core, device: ($env.device // "") },
 	status: (if $error != "" then "error"
 		elif all($tests[]; .status == "pass") then "pass"
 		else "fail" end),
