@@ -94,3 +94,8 @@ twice pd'
 	part=fuzz-exchange part fuzz/fuzz exchange
 	part=fuzz-frames part fuzz/fuzz frames
 }
+
+@test "lab: blanks, quotes and commas in the names of its folders" {
+	FOLDER="a 'b' \"c\", größe" run -0 limited "$project/tests/torture/lab" paths
+	assert_line --regexp "^lab: [1-9] mistreatments: 0 wrong"
+}
