@@ -118,7 +118,8 @@ static int receive(int sock, char *msg, size_t size, const char *what,
 		print_hint("this came: \"%s\"",
 			   printable(msg, *got, text, sizeof(text)));
 	if (ready == 0)
-		print_hint("is the peer a ping-pong program, and not stopped?");
+		print_hint("look at the other side: is this program "
+			   "running there, or was it stopped?");
 	else
 		print_hint("the peer's messages may say why");
 	return -1;
