@@ -1,7 +1,8 @@
 # The workbook's only build file; `make` alone lists what it can do.
 #
-# A chapter is a folder NN-some-name. Its main program is some_name.c; every other
-# program.c in the folder is built the same way, into build/NN-some-name/program.
+# A chapter is a folder NN-some-name. Its main program is some_name.c, or, if there is
+# none, the first one by the alphabet; every other program.c in the folder is built the
+# same way, into build/NN-some-name/program.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
@@ -27,9 +28,12 @@ comma := ,
 # Asked for when something is compiled, after a missing pkg-config was installed.
 VERBS_CFLAGS = $(shell pkg-config --cflags libibverbs)
 VERBS_LIBS = $(shell pkg-config --libs libibverbs)
+# For programs that use the connection manager.
+CM_LIBS = $(if $(shell grep -ls '<rdma/rdma_cma.h>' $1),$(shell pkg-config --libs librdmacm))
 
 chapters := $(patsubst %/,%,$(sort $(wildcard [0-9][0-9]-*/)))
-main_source = $1/$(subst -,_,$(patsubst $(firstword $(subst -, ,$1))-%,%,$1)).c
+main_source = $(firstword $(wildcard $1/$(subst -,_,$(patsubst $(firstword $(subst -, ,$1))-%,%,$1)).c) \
+	$(filter $1/%,$(sources)))
 # A program that names its sides in its header comment runs as server and client.
 two_sided := $(shell grep -ls '^ \* Sides:' [0-9][0-9]-*/*.c)
 
@@ -87,7 +91,7 @@ wire-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2) | packages
 		--out $$(BUILD)/$$(@:wire-%=wire/%) $$< -n $$(if $$(LOSS),10,3) $$(ARGS)
 endif
 endef
-$(foreach c,$(chapters),$(if $(wildcard $(call main_source,$c)),\
+$(foreach c,$(chapters),$(if $(call main_source,$c),\
 	$(eval $(call chapter_rules,$c,$(call main_source,$c)))))
 
 .PHONY: lab-shell softroce-up softroce-down doctor
@@ -202,7 +206,7 @@ packages:
 
 $(OUT)/%: $(OUT)/%.o $(common)
 	@$(if $(V),,echo "  LD    $@")
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(VERBS_LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(call CM_LIBS,$(@:$(OUT)/%=%.c)) $(VERBS_LIBS)
 
 $(OUT)/%.o: %.c $(OUT)/flags | packages
 	@mkdir -p $(@D)

@@ -101,7 +101,7 @@ bare_path() {
 	assert_line 'the main one'
 	PROGRAM=from-outside RDMA=lab run -0 limited make run-98 PROGRAM=both_sides ARGS=-x
 	assert_line 'server | -x host'
-	assert_line 'client | -x 127.0.0.1'
+	assert_line 'client | -x 10.9.0.1'
 	local name
 	for name in nope % "it's" 'two three' exercise; do
 		run -2 make run-98 PROGRAM="$name"
