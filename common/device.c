@@ -88,6 +88,18 @@ struct ibv_device *device_choose(struct ibv_device **list, const char *name,
 	return NULL;
 }
 
+int device_required(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	int status = 0;
+
+	if (!list || !list[0])
+		status = no_device(list ? 0 : errno);
+	if (list)
+		ibv_free_device_list(list);
+	return status;
+}
+
 void port_explain(struct ibv_context *context, int number)
 {
 	struct ibv_port_attr port;

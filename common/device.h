@@ -19,6 +19,12 @@ struct ibv_device *device_choose(struct ibv_device **list, const char *name,
 				 int *port);
 
 /*
+ * For programs that do not choose a device themselves: is there any? Returns
+ * 0, or after an error message the status to exit with.
+ */
+int device_required(void);
+
+/*
  * After a failure: if port @number is no longer ACTIVE, or stops being so
  * within half a second, print that as a hint, because then the port is the
  * cause.

@@ -108,6 +108,19 @@ broken_links() {
 	assert_nothing cat "$BATS_TEST_TMPDIR/missing"
 }
 
+# The calls of librdmacm in the sources, which its headers know.
+cm_calls_of_sources() {
+	grep -ohE '\brdma_[a-z0-9_]+' [0-9][0-9]-*/*.[ch] | sort -u |
+		comm -12 - <(grep -ohE '\brdma_[a-z0-9_]+ ?\(' /usr/include/rdma/rdma_{cma,verbs}.h |
+			tr -d ' (' | sort -u)
+}
+
+@test "docs: every call of librdmacm in the sources has its line in api-map.md, and no other" {
+	(($(cm_calls_of_sources | wc -l) > 20))
+	run -0 cm_calls_of_sources
+	assert_equal "$(sed -nE 's/^\| `(rdma_[a-z0-9_]+)` \|.*/\1/p' docs/api-map.md | sort)" "$output"
+}
+
 @test "docs: no verb has a line in api-map.md that the header doesn't know" {
 	assert_nothing comm -13 <(verbs_of_header) \
 		<(sed -nE 's/^\| `(ibv_[a-z0-9_]+)` \|.*/\1/p' docs/api-map.md | sort)

@@ -130,3 +130,24 @@ drawn() {
 	assert_line "wire: no RoCE packet crossed the wire; the capture: $dir/none.pcap"
 	LIMIT=100 run -3 limited "$project/tests/wire" --out "$dir/none" sh -c 'exit 3'
 }
+
+@test "wire: the messages of the connection manager are drawn, and their contents explained" {
+	local req rep
+	unset MAKEFLAGS MAKELEVEL MFLAGS BUILD
+	cd "$project"
+	LIMIT=100 run -0 limited make wire-07 ARGS="-C 1 --timeout 30"
+	assert_equal "$(grep -oE 'CM [A-Z]+ ' <<<"$output" | awk '!seen[$2]++ { printf "%s ", $2 }')" \
+		'REQ REP RTU DREQ DREP '
+	assert_line --regexp ' \|<-+ CM RTU +--\|$'
+	# Each side says with which PSN the other one begins.
+	req=$(sed -nE '/CM REQ/s/.* PSN (0x[0-9a-f]{6})  QPN 0x[0-9a-f]{6} --\|.*/\1/p' <<<"$output" | head -n 1)
+	rep=$(sed -nE '/CM REP/s/.* PSN (0x[0-9a-f]{6})  QPN 0x[0-9a-f]{6} -.*/\1/p' <<<"$output" | head -n 1)
+	assert_line --regexp "\|-- RDMA READ Request PSN $req "
+	assert_line --regexp "\|<-+ SEND Only +PSN $rep "
+	assert_line --regexp "^REQ  from 10.9.0.2 for port 7174: QPN 0x[0-9a-f]{6}, PSN $req, MTU 1024,\$"
+	assert_line '     RDMA READs: serves 1, posts 0; retries 7, RNR retries 7,'
+	assert_line --regexp '^     ACK timeout [0-9]+, private data \(56 bytes\): all 0$'
+	assert_line --regexp "^REP  QPN 0x[0-9a-f]{6}, PSN $rep,\$"
+	assert_line '     private data (196 bytes): all 0'
+	assert_line --regexp '^[0-9]+ packets in .*: [0-9]+ of the CM, [0-9]+ of messages, '
+}

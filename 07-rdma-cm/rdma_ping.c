@@ -1,0 +1,343 @@
+/*
+ * rdma_ping.c - a connection by the RDMA connection manager, and rping over it
+ *
+ * The connection manager (CM, librdmacm) finds the device by an IP address,
+ * exchanges the addresses of the queue pairs, and takes both of them through
+ * the states of chapter 04. The program prints each call and each event, with
+ * the queue pair's state before and after it.
+ *
+ * New since chapter 06: there is no TCP connection, and the program chooses
+ * neither device nor GID. Either side may be rdma-core's rping.
+ *
+ * Sides: server and client; make run-07 starts both
+ *
+ *	rdma_ping			the server waits for a client
+ *	rdma_ping 10.9.0.1		the client connects
+ *
+ *	$ rdma_ping 10.9.0.1
+ *	...
+ *	   9.790 ms  rdma_connect                          INIT -> INIT
+ *	  12.120 ms  ESTABLISHED      success              INIT -> RTS
+ *	3 rounds of 64 bytes
+ *	  19.508 ms  rdma_disconnect                       RTS -> ERR
+ *	...
+ *
+ * See rdma_cm(7), rdma_create_id(3), rdma_resolve_addr(3), rdma_create_qp(3),
+ * rdma_connect(3), rdma_accept(3), rdma_get_cm_event(3), rping(1).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "../common/clock.h"
+#include "../common/device.h"
+#include "../common/error.h"
+#include "../common/names.h"
+#include "arguments.h"
+#include "events.h"
+#include "rounds.h"
+
+/* An ACK that is missing: send again after 4.096 us * 2^14 = 67 ms. The CM
+ * would take 19, which is 2.1 s: one lost packet would cost that much. */
+#define ACK_TIMEOUT 14
+/* A sender that is too early waits 0.64 ms. The CM would take 0: 655 ms. */
+#define RNR_TIMER 12
+
+#define NO_SERVER 1		/* nobody listens there, perhaps not yet */
+#define PAUSE_US (250 * 1000)	/* before we try again; then twice that */
+
+struct connection {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener;	/* the server's: hears of clients */
+	struct rdma_cm_id *id;		/* this end of the connection */
+	struct rdma_conn_param param;	/* what the client has asked for */
+	enum ibv_qp_state state;	/* when last looked; RESET: no QP */
+	long long start;		/* when the program began */
+	int timeout;			/* of every wait, in seconds */
+};
+
+/* Print a call or an event, and what has become of the queue pair's state. */
+static void report(struct connection *c, const char *what, const char *status)
+{
+	enum ibv_qp_state before = c->state;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	c->state = IBV_QPS_RESET;
+	if (c->id && c->id->qp &&
+	    ibv_query_qp(c->id->qp, &attr, IBV_QP_STATE, &init) == 0)
+		c->state = attr.qp_state;
+	printf("%8.3f ms  %-18s %-20s %s -> %s\n",
+	       (double)(clock_ns(CLOCK_MONOTONIC) - c->start) / NS_PER_MS, what,
+	       status, before == IBV_QPS_RESET ? "-" : qp_state_name(before),
+	       c->state == IBV_QPS_RESET ? "-" : qp_state_name(c->state));
+}
+
+/* Report a call that returned @result: 0, or -1 and errno. Returns it. */
+static int called(struct connection *c, const char *name, int result)
+{
+	if (result)
+		return cm_failed(name);
+	report(c, name, "");
+	return 0;
+}
+
+/*
+ * Take the next event, which must be @wanted, and acknowledge it. Returns 0,
+ * NO_SERVER, or -1 after an error message.
+ */
+static int expect(struct connection *c, enum rdma_cm_event_type wanted)
+{
+	const long long deadline = deadline_after(c->timeout);
+	struct pollfd fd = { .fd = c->channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+	enum rdma_cm_event_type type;
+	char words[32];
+	int status, ready;
+
+	/* An event may be one for the library only: then we poll again. */
+	do {
+		ready = poll_until(&fd, 1, deadline);
+		if (ready < 0)
+			return -1;
+		if (ready == 0)
+			return failed(ETIMEDOUT, "waiting for %s",
+				      event_name(wanted));
+		status = rdma_get_cm_event(c->channel, &event);
+	} while (status && errno == EAGAIN);
+	if (status)
+		return failed(errno, "rdma_get_cm_event");
+
+	/* After the acknowledgement the event is gone. Keep what we need. */
+	type = event->event;
+	status = event->status;
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		c->id = event->id;
+		c->param = event->param.conn;
+	}
+	event_status(status, words, sizeof(words));
+	report(c, event_name(type), words);
+	if (rdma_ack_cm_event(event))
+		return failed(errno, "rdma_ack_cm_event");
+	if (type == wanted && status == 0)
+		return 0;
+	if (type == RDMA_CM_EVENT_REJECTED && status == REASON_NOBODY_LISTENS)
+		return NO_SERVER;
+	print_error(0, "%s (%s) came, not %s", event_name(type), words,
+		    event_name(wanted));
+	event_hint(type, status);
+	return -1;
+}
+
+/* 2. The server's identifier listens, until a client asks. */
+static int wait_for_client(struct connection *c, struct sockaddr *addr)
+{
+	if (called(c, "rdma_create_id",
+		   rdma_create_id(c->channel, &c->listener, NULL,
+				  RDMA_PS_TCP)) ||
+	    called(c, "rdma_bind_addr", rdma_bind_addr(c->listener, addr)) ||
+	    called(c, "rdma_listen", rdma_listen(c->listener, 1)) ||
+	    expect(c, RDMA_CM_EVENT_CONNECT_REQUEST))
+		return -1;
+	/* One client is enough. Others that ask are refused from now on. */
+	if (RELEASE(rdma_destroy_id, c->listener))
+		return -1;
+	c->listener = NULL;
+	return 0;
+}
+
+/* 2. The client's identifier learns its device, and the way to the server. */
+static int find_server(struct connection *c, struct sockaddr *addr)
+{
+	int ms = c->timeout * 1000;
+
+	if (called(c, "rdma_create_id",
+		   rdma_create_id(c->channel, &c->id, NULL, RDMA_PS_TCP)) ||
+	    called(c, "rdma_resolve_addr",
+		   rdma_resolve_addr(c->id, NULL, addr, ms)) ||
+	    expect(c, RDMA_CM_EVENT_ADDR_RESOLVED))
+		return -1;
+	/* 127.0.0.1 may get this far, and belongs to no device. */
+	if (!c->id->verbs) {
+		errno = ENODEV;
+		return cm_failed("rdma_resolve_addr");
+	}
+	if (called(c, "rdma_resolve_route", rdma_resolve_route(c->id, ms)) ||
+	    expect(c, RDMA_CM_EVENT_ROUTE_RESOLVED))
+		return -1;
+	return 0;
+}
+
+/* 3. All that must be there before a message can come. */
+static int prepare(struct connection *c, struct rounds *r, bool client)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 8, .max_send_sge = 1,
+			 .max_recv_wr = 2, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	uint8_t timeout = ACK_TIMEOUT;
+
+	if (rounds_create_cq(r, c->id->verbs))
+		return -1;
+	init.send_cq = r->cq;
+	init.recv_cq = r->cq;
+	if (called(c, "rdma_create_qp", rdma_create_qp(c->id, NULL, &init)))
+		return -1;
+	r->qp = c->id->qp;
+	if (rounds_register(r, c->id->pd, client) || rounds_post_receive(r))
+		return -1;
+	return called(c, "rdma_set_option",
+		      rdma_set_option(c->id, RDMA_OPTION_ID,
+				      RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
+				      sizeof(timeout)));
+}
+
+/* 4. Connect, or accept. Then both queue pairs are in RTS. */
+static int establish(struct connection *c, bool client)
+{
+	struct rdma_conn_param param = {
+		.responder_resources = client,	/* READs at a time we serve */
+		.initiator_depth = !client,	/* READs at a time we post */
+		.retry_count = 7,	/* with 7, Soft-RoCE never gives up */
+		.rnr_retry_count = 7,	/* for ever: a receive will come */
+	};
+	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
+	int err;
+
+	/* The numbers of a request are turned round: they are ours. */
+	if (!client && c->param.initiator_depth < 1) {
+		print_error(0, "the client serves no RDMA READ");
+		print_hint("is the peer an rping, or a rdma_ping?");
+		return -1;
+	}
+	if (client ? called(c, "rdma_connect", rdma_connect(c->id, &param))
+		   : called(c, "rdma_accept", rdma_accept(c->id, &param)))
+		return -1;
+	err = expect(c, RDMA_CM_EVENT_ESTABLISHED);
+	if (err || c->state != IBV_QPS_RTS)
+		return err;	/* in ERR already? The first wait tells why */
+	return failed(ibv_modify_qp(c->id->qp, &attr, IBV_QP_MIN_RNR_TIMER),
+		      "ibv_modify_qp(MIN_RNR_TIMER)");
+}
+
+/* 5. The rounds; the server plays until the client disconnects. */
+static int play(struct connection *c, struct rounds *r,
+		const struct arguments *args)
+{
+	const int rounds = args->count ? args->count : 3;
+	int err = 0;
+
+	while (!err && !(args->client && r->done == rounds))
+		err = args->client ? rounds_client(r) : rounds_server(r);
+	if (err == ROUNDS_EVENT) {
+		err = expect(c, RDMA_CM_EVENT_DISCONNECTED);
+		if (!err && (args->client || r->within || !r->done ||
+			     (args->count && r->done != args->count))) {
+			print_error(0, "the peer disconnected %s round %d",
+				    r->within ? "in" : "after",
+				    r->done + r->within);
+			event_hint(RDMA_CM_EVENT_DISCONNECTED, 0);
+			err = -1;
+		}
+	}
+	if (!err)
+		printf("%d round%s of %d bytes\n", r->done,
+		       r->done == 1 ? "" : "s", r->size);
+	return err;
+}
+
+/* Steps 2 to 6, and back. Returns 0, NO_SERVER, or -1. */
+static int connect_and_play(struct connection *c, struct rounds r,
+			    const struct arguments *args)
+{
+	struct sockaddr *addr = args->list->ai_addr;
+	int err;
+
+	err = args->client ? find_server(c, addr) : wait_for_client(c, addr);
+	if (!err)
+		err = prepare(c, &r, args->client);
+	if (!err)
+		err = establish(c, args->client);
+	if (!err)
+		err = play(c, &r, args);
+
+	/* 6. The client disconnects first. The server's answer is its event. */
+	if (!err)
+		err = called(c, "rdma_disconnect", rdma_disconnect(c->id));
+	if (!err && args->client)
+		err = expect(c, RDMA_CM_EVENT_DISCONNECTED);
+
+	if (c->id && c->id->qp) {
+		rdma_destroy_qp(c->id);
+		released("rdma_destroy_qp", 0);
+	}
+	if (rounds_release(&r) | RELEASE(rdma_destroy_id, c->id) |
+	    RELEASE(rdma_destroy_id, c->listener))
+		err = -1;
+	c->id = NULL;
+	c->listener = NULL;
+	c->state = IBV_QPS_RESET;
+	return err;
+}
+
+int main(int argc, char *argv[])
+{
+	struct connection c = { 0 };
+	struct arguments args;
+	struct rounds rounds;
+	long long deadline;
+	int err, status;
+
+	start_output();
+	if (arguments_parse(argc, argv, &args, &rounds))
+		return EXIT_USAGE;
+
+	status = device_required();
+	if (status)
+		return status;
+	status = EXIT_FAILURE;
+	if (arguments_look_up(&args))
+		goto out;
+
+	/* 1. Event channel. rdma_get_cm_event(3) has no deadline, so it must
+	 * not wait: poll(2) does that. */
+	c.channel = rdma_create_event_channel();
+	if (missing(c.channel, "rdma_create_event_channel")) {
+		print_hint("is /dev/infiniband/rdma_cm there? If not, as root: "
+			   "modprobe rdma_ucm");
+		goto out;
+	}
+	if (failed(fcntl(c.channel->fd, F_SETFL, O_NONBLOCK) ? errno : 0,
+		   "fcntl(O_NONBLOCK)"))
+		goto out;
+	rounds.cm_fd = c.channel->fd;
+	c.start = clock_ns(CLOCK_MONOTONIC);
+	c.timeout = args.timeout;
+
+	/* 2. to 6. A client may be earlier than its server. */
+	deadline = deadline_after(args.timeout);
+	err = connect_and_play(&c, rounds, &args);
+	for (int us = PAUSE_US; err == NO_SERVER; us *= 2) {
+		print_error(0, "no server at %s port %d", args.host,
+			    args.port);
+		event_hint(RDMA_CM_EVENT_REJECTED, REASON_NOBODY_LISTENS);
+		if (clock_ns(CLOCK_MONOTONIC) + us * 1000LL > deadline)
+			break;
+		usleep(us);
+		err = connect_and_play(&c, rounds, &args);
+	}
+	if (!err)
+		status = EXIT_SUCCESS;
+
+out:
+	status |= RELEASE_VOID(rdma_destroy_event_channel, c.channel);
+	if (args.list)
+		freeaddrinfo(args.list);
+	return status;
+}
