@@ -140,6 +140,17 @@ int exchange_send_address(int sock, const struct address *ours)
 	return exchange_send(sock, text, sizeof(text), "our address");
 }
 
+/*
+ * Has the peer closed the connection? Returns 1 or 0, or -1 after an error
+ * message. Does not wait.
+ */
+static int peer_closed(int sock)
+{
+	struct pollfd fd = { .fd = sock, .events = POLLRDHUP };
+
+	return poll_until(&fd, 1, 0);
+}
+
 int exchange_receive_address(int sock, struct address *theirs)
 {
 	char text[ADDRESS_SIZE], shown[ADDRESS_SIZE];
@@ -147,7 +158,7 @@ int exchange_receive_address(int sock, struct address *theirs)
 
 	if (receive(sock, text, sizeof(text), "the peer's address", &got)) {
 		/* It read our GID, and then could not use its own. */
-		if (got == 0 && exchange_closed(sock))
+		if (got == 0 && peer_closed(sock) == 1)
 			print_hint("if it is an ibv_rc_pingpong, it needs -g "
 				   "on RoCE");
 		return -1;
@@ -173,17 +184,12 @@ int exchange_receive_done(int sock)
 	return exchange_receive(sock, done, sizeof(done), "\"done\"");
 }
 
-bool exchange_closed(int sock)
-{
-	struct pollfd fd = { .fd = sock, .events = POLLRDHUP };
-
-	return poll_until(&fd, 1, 0) > 0;
-}
-
 int exchange_check_peer(int sock)
 {
-	if (!exchange_closed(sock))
-		return 0;
+	int closed = peer_closed(sock);
+
+	if (closed <= 0)
+		return closed;
 
 	print_error(0, "the peer gave up or died");
 	print_hint("its messages may say why");

@@ -73,12 +73,10 @@ int exchange_agree(int *sock, const struct address *remote,
 int exchange_goodbye(int sock);
 
 /*
- * Has the peer closed the connection? When a program dies, its kernel closes
- * it, too. Does not wait. With @sock -1, for no connection, the answer is no.
+ * Fail if the peer has closed the connection. When a program dies, its kernel
+ * closes it, too. Does not wait. With @sock -1 there is no connection, and so
+ * nothing can be wrong. Returns 0, or -1 after an error message.
  */
-bool exchange_closed(int sock);
-
-/* The same as an error: 0 if not, or -1 after an error message. */
 int exchange_check_peer(int sock);
 
 #endif

@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -99,7 +100,9 @@ static bool read_client(struct clients *clients, struct client *client,
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
 	if (n <= 0) {
-		ignore_client(clients, client, "it closed the connection");
+		ignore_client(clients, client,
+			      n == 0 ? "it closed the connection"
+				     : strerror(errno));
 		return false;
 	}
 

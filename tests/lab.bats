@@ -206,6 +206,21 @@ RoCE v2"
 	[[ $(<"$scratch/other, with a comma/file") == x && ! -e $scratch/lost ]]
 }
 
+@test "files: a checkout that cannot be written, with BUILD= elsewhere" {
+	((EUID == 0)) || skip "mounting needs root"
+	mkdir "$scratch/checkout" "$scratch/elsewhere"
+	# shellcheck disable=SC2016 # the inner shell expands it
+	run -0 unshare -m --propagation unchanged bash -c '
+		mount --bind "$2" "$1/checkout" && mount -o remount,bind,ro "$1/checkout" &&
+		cd "$1/checkout" && ! touch written 2>/dev/null &&
+		RDMA=lab make run-01 BUILD="$1/elsewhere"
+		status=$?
+		cd / && umount "$1/checkout"
+		exit "$status"' - "$scratch" "$project"
+	assert_output --partial rxe_0
+	[[ -x $scratch/elsewhere/01-devices/devices ]]
+}
+
 @test "files: nothing is left in the folder of temporary files" {
 	export TMPDIR=$scratch/tmp
 	mkdir "$TMPDIR"
@@ -453,6 +468,31 @@ through"
 	assert_line --regexp '^lab: the guest could not be prepared; .* MB free, it needs'
 	refute_line never
 	refute_line new
+}
+
+@test "start: a preparation that is ended leaves nothing, and the next start makes it" {
+	fresh_cache
+	export LAB_ACCEL=tcg
+	local signal seconds
+	# At two moments: the parts are compressed, and the guest boots.
+	for seconds in 0.3 2; do
+		for signal in TERM KILL; do
+			"$lab" run -- echo never >"$scratch/out" 2>&1 3>&- &
+			lab_pid=$!
+			eventually grep -q '^lab: preparing' "$scratch/out"
+			sleep "$seconds"
+			kill "-$signal" "$lab_pid"
+			ends_with $((128 + $(kill -l "$signal"))) "$lab_pid"
+			run ! grep never "$scratch/out"
+			# Whoever was killed lets go of the lock when its last child has ended.
+			flock -w 10 "$LAB_CACHE/lock" true
+		done
+	done
+	run -0 limited "$lab" run -- echo through
+	assert_line through
+	run ! compgen -G "$LAB_CACHE/*new"
+	run -0 limited "$lab" run -- echo silent
+	assert_output silent
 }
 
 @test "start: parts in use stay, others go after a week" {

@@ -1,5 +1,5 @@
-# The instruments of the torture, and its two quickest parts. The others take minutes
-# even as slices: make torture and make soak run them.
+# The instruments of the torture, and a slice of each of its parts. The whole takes
+# hours: make torture and make soak.
 
 load helpers
 
@@ -83,6 +83,25 @@ twice pd'
 	refute_line --regexp '^(failed|leaked|twice) '
 	under_calls TORTURE="ibv_query_port $site 2 EIO" <<<"$program"
 	assert_line "failed ibv_query_port $site 2 EIO"
+}
+
+@test "calls: each kind of call fails once in three programs, and in a few places of a fourth" {
+	part calls --most=1 --faults=1 devices context_pd_mr cq_channel
+	part calls --every=40 pingpong
+	part calls --san --every=80 pingpong
+	part=calls part calls --whose=library --most=1 --faults=1 devices
+}
+
+@test "peers: one that dies or stops, at a few of its steps" {
+	part peers --quick --most=1 pingpong
+}
+
+@test "hostile: a few who knock, answer or lie" {
+	part hostile --quick pingpong
+}
+
+@test "soak: a thousandth of it" {
+	SOAK=1000 part soak pingpong
 }
 
 @test "output: a full disk and closed streams" {

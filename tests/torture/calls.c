@@ -411,8 +411,9 @@ __attribute__((destructor)) static void end(void)
 
 	ready = false;
 	for (int i = 0; i < site_count; i++)
-		line("call %s %s %d %s\n", sites[i].function, sites[i].place,
-		     sites[i].count, sites[i].faults);
+		if (sites[i].place[0]) /* otherwise its library is exempt */
+			line("call %s %s %d %s\n", sites[i].function,
+			     sites[i].place, sites[i].count, sites[i].faults);
 	if (injected)
 		line("failed %s %s %d %s\n", wanted_function, wanted_site,
 		     wanted_number, wanted_word);

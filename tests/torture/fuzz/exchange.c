@@ -79,7 +79,7 @@ static void read_socket(const uint8_t *data, size_t size)
 	if (exchange_receive_address(socks[0], &theirs) == 0 &&
 	    exchange_receive(socks[0], message, sizeof(message), "it") == 0)
 		exchange_same(socks[0], "-s 64 -n 10 -m 1024", "the options");
-	exchange_closed(socks[0]);
+	exchange_check_peer(socks[0]);
 	close(socks[0]);
 	close(socks[1]);
 }
