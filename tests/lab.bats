@@ -8,7 +8,7 @@ lab=$project/tests/lab/lab
 setup_file() {
 	# Everything below assumes that the parts are there; and none may take part in
 	# another test's measurement.
-	limited "$project/tests/lab/lab" run true >&2
+	LIMIT=300 limited "$project/tests/lab/lab" run true >&2
 }
 
 setup() {
@@ -208,7 +208,9 @@ RoCE v2"
 
 @test "files: a checkout that cannot be written, with BUILD= elsewhere" {
 	((EUID == 0)) || skip "mounting needs root"
-	mkdir "$scratch/checkout" "$scratch/elsewhere"
+	# Not below the checkout: a folder cannot be its own ancestor.
+	local dir=$BATS_TEST_TMPDIR
+	mkdir "$dir/checkout" "$dir/elsewhere"
 	# shellcheck disable=SC2016 # the inner shell expands it
 	run -0 unshare -m --propagation unchanged bash -c '
 		mount --bind "$2" "$1/checkout" && mount -o remount,bind,ro "$1/checkout" &&
@@ -216,9 +218,9 @@ RoCE v2"
 		RDMA=lab make run-01 BUILD="$1/elsewhere"
 		status=$?
 		cd / && umount "$1/checkout"
-		exit "$status"' - "$scratch" "$project"
+		exit "$status"' - "$dir" "$project"
 	assert_output --partial rxe_0
-	[[ -x $scratch/elsewhere/01-devices/devices ]]
+	[[ -x $dir/elsewhere/01-devices/devices ]]
 }
 
 @test "files: nothing is left in the folder of temporary files" {
@@ -252,6 +254,18 @@ RoCE v2"
 		kill "-$signal" "$lab_pid"
 		ends_with $((128 + $(kill -l "$signal"))) "$lab_pid"
 		eventually gone "$qemu_pid"
+	done
+}
+
+@test "end: a signal ends the start of a guest at any moment" {
+	local i
+	for ((i = 0; i < 30; i++)); do
+		"$lab" run sleep 60 >"$scratch/out" 2>&1 3>&- &
+		sleep "$(printf '0.%03d' $((i * 10)))"
+		kill -TERM $!
+		ends_with 143 $!
+		run -0 cat "$scratch/out"
+		assert_output ''
 	done
 }
 
@@ -488,7 +502,7 @@ through"
 			flock -w 10 "$LAB_CACHE/lock" true
 		done
 	done
-	run -0 limited "$lab" run -- echo through
+	LIMIT=300 run -0 limited "$lab" run -- echo through
 	assert_line through
 	run ! compgen -G "$LAB_CACHE/*new"
 	run -0 limited "$lab" run -- echo silent

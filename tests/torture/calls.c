@@ -1123,7 +1123,7 @@ OPENS(dup, "EMFILE", (int fd), (fd))
 CALL(int, bind, "EADDRINUSE EACCES EADDRNOTAVAIL",
      (int fd, __CONST_SOCKADDR_ARG addr, socklen_t size), (fd, addr, size))
 CALL(int, listen, "EADDRINUSE ENOBUFS", (int fd, int backlog), (fd, backlog))
-CALL(int, connect, "ECONNREFUSED ETIMEDOUT ENETUNREACH EINTR EINPROGRESS",
+CALL(int, connect, "ECONNREFUSED ETIMEDOUT ENETUNREACH EINTR",
      (int fd, __CONST_SOCKADDR_ARG addr, socklen_t size), (fd, addr, size))
 CALL(int, getsockname, "ENOBUFS",
      (int fd, __SOCKADDR_ARG addr, socklen_t *size), (fd, addr, size))
