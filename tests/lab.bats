@@ -258,15 +258,18 @@ RoCE v2"
 }
 
 @test "end: a signal ends the start of a guest at any moment" {
-	local i
-	for ((i = 0; i < 30; i++)); do
-		"$lab" run sleep 60 >"$scratch/out" 2>&1 3>&- &
-		sleep "$(printf '0.%03d' $((i * 10)))"
-		kill -TERM $!
-		ends_with 143 $!
-		run -0 cat "$scratch/out"
-		assert_output ''
-	done
+	# In a shell of its own: Bats' own handlers take part otherwise.
+	# shellcheck disable=SC2016 # the inner shell expands it
+	LIMIT=60 run -0 limited bash -c '
+		for ((i = 0; i < 30; i++)); do
+			"$1" run sleep 60 &
+			sleep "$(printf "0.%03d" $((i * 10)))"
+			kill -TERM $!
+			wait $!
+			echo "status $?"
+		done 2>/dev/null' - "$lab"
+	run -0 sort -u <<<"$output"
+	assert_output 'status 143'
 }
 
 @test "end: signals end a pair" {
