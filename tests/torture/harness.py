@@ -4,6 +4,7 @@ A part is a program of its own. It starts itself again inside a guest of the
 lab, with the same arguments, does its work there and prints one line for each
 failure. The last line is "NAME: N cases, N failures, N s".
 """
+import concurrent.futures
 import glob
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,6 +25,16 @@ SLACK = float(os.environ.get("TORTURE_SLACK", "2"))
 
 # What programs with two sides get as --timeout. Both have to start within it.
 TIMEOUT = int(os.environ.get("TORTURE_TIMEOUT", "3"))
+
+# How many cases run at once: most of them wait, for a peer or for a timeout.
+WORKERS = int(os.environ.get("TORTURE_WORKERS", "4"))
+
+
+def at_once(function, cases):
+    """Calls @function with each of the @cases, WORKERS at a time."""
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+        for _ in pool.map(function, cases):
+            pass    # an exception in one of them comes out here
 
 
 def enter_guest(argv):
@@ -212,16 +224,18 @@ class Results:
         self.cases = 0
         self.failures = 0
         self.start = time.monotonic()
+        self.lock = threading.Lock()
 
     def case(self, name, fault=None, details=""):
         """One case is over; @fault says what was wrong with it, if anything."""
-        self.cases += 1
-        if fault:
-            self.failures += 1
-            print("FAIL %s: %s" % (name, fault))
-            for line in details.strip().splitlines()[-6:]:
-                print("       " + line)
-            sys.stdout.flush()
+        with self.lock:
+            self.cases += 1
+            if fault:
+                self.failures += 1
+                print("FAIL %s: %s" % (name, fault))
+                for line in details.strip().splitlines()[-6:]:
+                    print("       " + line)
+                sys.stdout.flush()
 
     def progress(self, what):
         """Says what comes next, and how far it is."""
