@@ -155,6 +155,9 @@ int exchange_connect(const char *host, int tcp_port, int timeout)
 		if (err == ECONNREFUSED || err == ETIMEDOUT)
 			print_hint("is a server running there, with the same "
 				   "-p?");
+		else if (err == ECONNRESET)
+			print_hint("the server ended meanwhile; its messages "
+				   "may say why");
 		return -1;
 	}
 	if (exchange_set_timeout(sock, timeout)) {
