@@ -168,7 +168,7 @@ int exchange_receive_address(int sock, struct address *theirs)
 
 	print_error(0, "not an address: \"%s\"",
 		    printable(text, sizeof(text), shown, sizeof(shown)));
-	print_hint("the program at this TCP port is not a ping-pong program");
+	print_hint("another program answers at this TCP port");
 	return -1;
 }
 

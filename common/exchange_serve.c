@@ -108,7 +108,7 @@ static bool read_client(struct clients *clients, struct client *client,
 
 	client->got += (size_t)n;
 	if (!address_begins(client->text, client->got)) {
-		ignore_client(clients, client, "not a ping-pong program");
+		ignore_client(clients, client, "what it sent is no address");
 		return false;
 	}
 	return address_parse(client->text, client->got, theirs);

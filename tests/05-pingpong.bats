@@ -429,8 +429,8 @@ serves_real_client() {
 		serves_real_client "$ours" -n 5
 		case $message in
 		0*) assert_line 'pingpong: ignored a connection from 127.0.0.1: it closed the connection; it sent 20 bytes "0000:000011:123456:0"' ;;
-		G*) assert_line --regexp 'not a ping-pong program; it sent [0-9]+ bytes "GET / HTTP/1.1\.' ;;
-		*) assert_line --partial 'not a ping-pong program; it sent 6 bytes "......"' ;;
+		G*) assert_line --regexp 'what it sent is no address; it sent [0-9]+ bytes "GET / HTTP/1.1\.' ;;
+		*) assert_line --partial 'what it sent is no address; it sent 6 bytes "......"' ;;
 		esac
 	done
 }
