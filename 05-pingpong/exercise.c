@@ -1,41 +1,41 @@
 /*
- * exercise.c - the peer writes into our memory, and we write into the peer's
+ * exercise.c - four messages under way, and none too many
  *
- *	exercise PORT SIZE ITERS		be the server
- *	exercise PORT SIZE ITERS HOST		be the client
+ *	exercise PORT SIZE COUNT		the server receives
+ *	exercise PORT SIZE COUNT HOST		the client sends
  *
- * PORT is a TCP port. In each of ITERS rounds the peer writes SIZE bytes into
- * our buffer, by RDMA WRITE with an immediate value. That uses up one posted
- * receive and so produces a completion, which contains the immediate value. The
- * receive needs no buffer, because the data goes to the address that the peer
- * named. We print the immediate value as "got", and answer: we write the same
- * bytes into the peer's buffer, with the immediate value plus one, so that the
- * peer can see that both have come to us.
+ * COUNT messages go over one connection, all in one direction. PORT is a TCP
+ * port. Each side has SLOTS slots of SIZE bytes in its memory, and each message
+ * is sent from one slot and received into another, so SLOTS messages can be
+ * under way.
  *
- * pingpong.c shows everything except this: a peer can write into a region only
- * if that allows it, and if the peer knows where it begins and its key (rkey).
- * So over TCP each side sends the address of its queue pair, as in pingpong.c,
- * and then these two of its region. Both send first and receive afterwards.
+ * A sender must know how many receives the peer has posted, because a message
+ * for which there is none is refused (RNR). At the beginning there are SLOTS,
+ * so the sender has SLOTS credits. Each message costs one. When the receiver
+ * has posted receives again, it sends the sender as many credits, in a message
+ * without bytes: the number is its immediate value.
  *
- * make try-05 runs it together with the peer. Write the bodies marked TODO;
- * the chapter explains RDMA WRITE in one page.
+ * pingpong.c shows everything except the slots and the credits. make try-05
+ * runs it as the client together with its peer; with ARGS=receive, as the
+ * server. Write the bodies marked TODO.
  *
- *	$ exercise 18515 3000 2 10.9.0.1
+ *	$ exercise 18515 3000 6
  *	exchanged
  *	CHECKPOINT connected
- *	got 0x6b8b4567
- *	got 0x327b23c6
- *	released: ibv_destroy_qp
+ *	got 3000 bytes 0x6b8b4567
+ *	CHECKPOINT credit
+ *	got 712 bytes 0x327b23c6
  *	...
  *
- * See ibv_reg_mr(3), ibv_modify_qp(3), ibv_post_send(3), ibv_poll_cq(3).
+ * See ibv_modify_qp(3), ibv_post_send(3), ibv_post_recv(3), ibv_poll_cq(3).
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
@@ -49,67 +49,85 @@
 #include "../common/options.h"
 
 #define PORT 1			/* of the device */
-#define ROOM 16			/* receives that are kept posted */
+#define SLOTS 4			/* messages under way at a time */
 #define TIMEOUT 10		/* of every wait, in seconds */
-#define PSN 0x123456
 
-/*
- * A region is sent as text: its address in 16 hex digits, a colon, its rkey in
- * 8 hex digits, and a NUL.
- */
-#define REGION_SIZE sizeof("aaaaaaaaaaaaaaaa:kkkkkkkk")
-
-/* What a side must know about the other. */
 struct side {
-	struct address address;
-	uint64_t addr;		/* of its buffer */
-	uint32_t rkey;
+	struct ibv_cq *cq;	/* of sends and receives */
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;	/* of SLOTS * @size bytes at @memory */
+	uint8_t *memory;
+	size_t size;		/* of a slot, and of a message at most */
+	bool told;		/* a credit has been sent */
 };
 
 /*
- * TODO 05.1: register the @size bytes at @buf, so that the peer may write
- * there. Return what ibv_reg_mr() returns. See step 4 in pingpong.c, and the
- * access flags in chapter 02.
+ * TODO 05.1: take the queue pair from RESET to RTS, connected to @remote, with
+ * a path MTU of 1024. If an ibv_modify_qp() fails, return its value, otherwise
+ * 0. See create_qp() and connect_qp() in pingpong.c.
  */
-static struct ibv_mr *register_buffer(struct ibv_pd *pd, void *buf, size_t size)
+static int connect_qp(struct ibv_qp *qp, int gid_index,
+		      const struct address *local, const struct address *remote)
 {
-	todo("05.1");
-	return NULL;
+	return todo("05.1");
 }
 
 /*
- * TODO 05.2: send our address and our region over @sock, and then receive the
- * peer's address and region into @remote. Return 0, or -1 if anything failed.
- * See introduce() in pingpong.c. For the text of a region, which you make and
- * read here, common/exchange.h has exchange_send() and exchange_receive().
+ * TODO 05.2: post a receive into slot @slot, that is @side->size bytes, which
+ * begin @slot * @side->size bytes after the first. Let the number of the slot
+ * be its wr_id. Return 0, or -1 if it failed. See post_receive() in pingpong.c.
  */
-static int exchange_sides(int sock, const struct side *local,
-			  struct side *remote)
+static int post_receive(const struct side *side, int slot)
 {
 	return todo("05.2");
 }
 
 /*
- * TODO 05.3: take the queue pair from RESET to RTS, connected to @remote, with
- * a path MTU of 1024. The peer is going to write into our memory, and the
- * queue pair must allow that, too. If an ibv_modify_qp() fails, return its
- * value, otherwise 0. See create_qp() and connect_qp() in pingpong.c.
+ * TODO 05.3: send all bytes of slot @slot, and ask for a completion. Let the
+ * number of the slot be the wr_id. Return 0, or -1 if it failed. See
+ * post_send() in pingpong.c.
  */
-static int connect_qp(struct ibv_qp *qp, int gid_index,
-		      const struct address *local, const struct address *remote)
+static int post_send(const struct side *side, int slot)
 {
 	return todo("05.3");
 }
 
 /*
- * Given: post a receive for the next immediate value. It has no buffer. Returns
- * 0, or -1 after an error message.
+ * Given: send the peer @count credits, because we have posted @count receives
+ * again. No bytes go, only the immediate value. Returns 0, or -1 after an error
+ * message.
  */
-static int post_receive(struct ibv_qp *qp)
+static int give_credits(struct side *side, uint32_t count)
 {
-	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad_wr;
+	struct ibv_send_wr wr = {
+		.wr_id = SLOTS,		/* of no slot */
+		.opcode = IBV_WR_SEND_WITH_IMM,
+		.send_flags = IBV_SEND_SIGNALED,
+		.imm_data = htonl(count),
+	}, *bad_wr;
 
-	return failed(ibv_post_recv(qp, &wr, &bad_wr), "ibv_post_recv");
+	if (!side->told)
+		checkpoint("credit");
+	side->told = true;
+	return failed(ibv_post_send(side->qp, &wr, &bad_wr), "a credit");
+}
+
+/* Given: the message in slot @slot, of @size bytes. Returns 0. */
+static int take(const struct side *side, uint64_t slot, size_t size)
+{
+	uint32_t begin = 0;
+
+	if (slot < SLOTS)
+		memcpy(&begin, side->memory + slot * side->size, sizeof(begin));
+	printf("got %zu bytes 0x%08x\n", size, ntohl(begin));
+	return 0;
+}
+
+/* Given: fill slot @slot with message @number: every message is different. */
+static void fill(const struct side *side, int slot, int number)
+{
+	for (size_t i = 0; i < side->size; i++)
+		side->memory[slot * side->size + i] = number + i;
 }
 
 /*
@@ -134,26 +152,64 @@ static int next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
 }
 
 /*
- * TODO 05.4: wait until the peer has written, and set *@imm to its immediate
- * value, a nonce (a number used once), in host byte order. The completion that
- * shows this has the opcode IBV_WC_RECV_RDMA_WITH_IMM; completions of our own
- * writes may come before it. A receive is used up then: post another. Return
- * 0, or -1 if anything failed. See transfer() in pingpong.c.
+ * TODO 05.4: send messages 0 to @count - 1, in order, each with fill() and
+ * post_send(). Begin with SLOTS credits. Send as long as you have a credit and
+ * a slot that is free: one that was never used, or whose last send has
+ * completed (opcode IBV_WC_SEND). Otherwise wait for a completion. If it is
+ * that of a receive (IBV_WC_RECV), credits have come: wc.imm_data is how many,
+ * in network byte order. That receive is used up, so post it again. Return 0
+ * when all sends have completed, or -1 if anything failed. See transfer() in
+ * pingpong.c, and the sketch in the chapter.
  */
-static int receive_nonce(struct ibv_cq *cq, struct ibv_qp *qp, uint32_t *imm)
+static int send_all(const struct side *side, int count)
 {
 	return todo("05.4");
 }
 
 /*
- * TODO 05.5: write the @size bytes of @mr into the peer's buffer, by RDMA
- * WRITE with the immediate value @imm, which is in host byte order. Return
- * what ibv_post_send() returns. See post_send() in pingpong.c.
+ * TODO 05.5: receive @count messages. Give each to take(), with its slot and
+ * its length, which is wc.byte_len. Then post that receive again, and after
+ * that give the peer a credit for it. Completions of the credits that you have
+ * sent come to the same queue. Return 0, or -1 if anything failed. See
+ * transfer() in pingpong.c.
  */
-static int answer(struct ibv_qp *qp, const struct ibv_mr *mr, size_t size,
-		  const struct side *remote, uint32_t imm)
+static int receive_all(struct side *side, int count)
 {
 	return todo("05.5");
+}
+
+/*
+ * Given: connect, and post a receive into each slot. Then both sides say that
+ * they are ready: nothing comes before that.
+ */
+static int introduce(const struct side *side, struct ibv_context *context,
+		     int sock)
+{
+	struct ibv_port_attr port;
+	struct ibv_gid_entry gid;
+	struct address remote, local = {
+		.qpn = side->qp->qp_num,
+		.psn = random_psn(),
+	};
+	int err;
+
+	if (failed(ibv_query_port(context, PORT, &port), "ibv_query_port") ||
+	    gid_choose(context, PORT, &port, -1, &gid))
+		return -1;
+	local.gid = gid.gid;
+	if (exchange_send_address(sock, &local) ||
+	    exchange_receive_address(sock, &remote))
+		return -1;
+	puts("exchanged");
+	err = connect_qp(side->qp, gid.gid_index, &local, &remote);
+	if (err) {
+		print_error(err > 0 ? err : 0, "connecting the queue pair");
+		return -1;
+	}
+	for (int i = 0; i < SLOTS; i++)
+		if (post_receive(side, i))
+			return -1;
+	return exchange_same(sock, "ready", "the states");
 }
 
 int main(int argc, char *argv[])
@@ -161,114 +217,70 @@ int main(int argc, char *argv[])
 	struct ibv_device **list = NULL;
 	struct ibv_context *context = NULL;
 	struct ibv_pd *pd = NULL;
-	struct ibv_mr *mr = NULL;
-	struct ibv_cq *cq = NULL;
-	struct ibv_qp *qp = NULL;
+	struct side side = { .size = 0 };
 	struct ibv_qp_init_attr init = {
 		.cap = {
-			.max_send_wr = ROOM,
-			.max_recv_wr = ROOM,
+			.max_send_wr = 2 * SLOTS,
+			.max_recv_wr = SLOTS,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
 		},
 		.qp_type = IBV_QPT_RC,
 	};
-	struct ibv_port_attr port;
-	struct ibv_gid_entry gid;
-	struct side local = { 0 }, remote = { 0 };
-	void *buf = NULL;
-	size_t size;
-	int err, iters, sock = -1, status = EXIT_FAILURE;
+	int count, sock = -1, status = EXIT_FAILURE;
 
 	start_output();
 	if (argc < 4 || argc > 5) {
-		fprintf(stderr, "usage: exercise PORT SIZE ITERS [HOST]\n");
+		fprintf(stderr, "usage: exercise PORT SIZE COUNT [HOST]\n");
 		return EXIT_USAGE;
 	}
-	size = strtoul(argv[2], NULL, 0);
-	iters = atoi(argv[3]);
+	side.size = strtoul(argv[2], NULL, 0);
+	count = atoi(argv[3]);
 
-	/* 1. The first device, and what messages need. */
+	/* 1. to 7. The first device, and what messages need. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
 		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 	context = ibv_open_device(list[0]);
-	buf = calloc(1, size);
-	if (missing(context, "ibv_open_device") || missing(buf, "calloc"))
+	side.memory = calloc(SLOTS, side.size);
+	if (missing(context, "ibv_open_device") ||
+	    missing(side.memory, "calloc"))
 		goto out;
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;
-	cq = ibv_create_cq(context, 2 * ROOM, NULL, NULL, 0);
-	if (missing(cq, "ibv_create_cq"))
+	side.mr = ibv_reg_mr(pd, side.memory, SLOTS * side.size,
+			     IBV_ACCESS_LOCAL_WRITE);
+	side.cq = ibv_create_cq(context, 3 * SLOTS, NULL, NULL, 0);
+	if (missing(side.mr, "ibv_reg_mr") || missing(side.cq, "ibv_create_cq"))
 		goto out;
-	init.send_cq = cq;
-	init.recv_cq = cq;
-	errno = 0;
-	mr = register_buffer(pd, buf, size);
-	if (missing(mr, "there is no memory region"))
-		goto out;
-	qp = ibv_create_qp(pd, &init);
-	if (missing(qp, "ibv_create_qp"))
-		goto out;
-	if (failed(ibv_query_port(context, PORT, &port), "ibv_query_port") ||
-	    gid_choose(context, PORT, &port, -1, &gid))
+	init.send_cq = init.recv_cq = side.cq;
+	side.qp = ibv_create_qp(pd, &init);
+	if (missing(side.qp, "ibv_create_qp"))
 		goto out;
 
-	/* 2. The two sides learn each other's address and region. */
-	local.address.qpn = qp->qp_num;
-	local.address.psn = PSN;
-	local.address.gid = gid.gid;
-	local.addr = (uintptr_t)buf;
-	local.rkey = mr->rkey;
+	/* 8. Exchange addresses, connect, post receives. */
 	sock = argc == 5 ? exchange_connect(argv[4], atoi(argv[1]), TIMEOUT) :
 			   exchange_serve(atoi(argv[1]), TIMEOUT);
-	if (sock < 0 || exchange_sides(sock, &local, &remote))
+	if (sock < 0 || introduce(&side, context, sock))
 		goto out;
-	puts("exchanged");
-
-	/* 3. Connect, and post receives. The peer waits for our "ready". */
-	err = connect_qp(qp, gid.gid_index, &local.address, &remote.address);
-	if (err) {
-		print_error(err > 0 ? err : 0, "connecting the queue pair");
-		goto out;
-	}
-	for (int i = 0; i < ROOM; i++) {
-		if (post_receive(qp))
-			goto out;
-	}
 	checkpoint("connected");
-	if (exchange_same(sock, "ready", "the states"))
+
+	/* 9. and 10. Transfer; then wait until the peer has all, too. */
+	if (argc == 5 ? send_all(&side, count) : receive_all(&side, count))
 		goto out;
-
-	/* 4. Take what the peer writes, and answer. */
-	for (int i = 0; i < iters; i++) {
-		uint32_t imm = 0;
-
-		if (receive_nonce(cq, qp, &imm))
-			goto out;
-		printf("got 0x%08x\n", imm);
-		err = answer(qp, mr, size, &remote, imm + 1);
-		if (err) {
-			print_error(err > 0 ? err : 0, "answering");
-			goto out;
-		}
-	}
-
-	/* 5. The queue pair must live until the peer has received the rest. */
-	if (exchange_goodbye(sock))
-		goto out;
-	status = EXIT_SUCCESS;
+	if (exchange_goodbye(sock) == 0)
+		status = EXIT_SUCCESS;
 
 out:
 	if (sock >= 0)
 		close(sock);
-	status |= RELEASE(ibv_destroy_qp, qp);
-	status |= RELEASE(ibv_destroy_cq, cq);
-	status |= RELEASE(ibv_dereg_mr, mr);
-	free(buf);
+	status |= RELEASE(ibv_destroy_qp, side.qp);
+	status |= RELEASE(ibv_destroy_cq, side.cq);
+	status |= RELEASE(ibv_dereg_mr, side.mr);
+	free(side.memory);
 	status |= RELEASE(ibv_dealloc_pd, pd);
 	status |= RELEASE(ibv_close_device, context);
 	status |= RELEASE_VOID(ibv_free_device_list, list);

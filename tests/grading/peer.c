@@ -1,15 +1,30 @@
 /*
- * peer.c - the other side of the exercises of chapters 03 and 05
+ * peer.c - the other side of the exercises of chapters 03, 05 and 06
  *
  *	peer burst PORT
- *	peer nonce PORT SIZE ITERS [HOST]
+ *	peer sink PORT SIZE COUNT
+ *	peer source PORT SIZE COUNT HOST
+ *	peer write PORT SIZE ITERS [HOST]
+ *	peer lock PORT
  *
  * burst: waits for a receiver, then reads numbers from stdin: 5 sends five
  * messages with random immediate values, and prints each of them.
  *
- * nonce: server, or client of HOST. ITERS times writes SIZE random bytes into
+ * sink: receives COUNT messages of SIZE bytes, and never has more receives
+ * posted than it has given credits for.
+ *
+ * source: a client of HOST. Sends COUNT messages of up to SIZE random bytes, as
+ * many as there are credits for. After the first four it reads "one" from stdin
+ * and sends one more, whose credit is about to come.
+ *
+ * write: server, or client of HOST. ITERS times writes SIZE random bytes into
  * the other side's buffer, with a random immediate value, and wants them back
  * in its own with that value plus one.
+ *
+ * lock: has a lock and a counter in its memory, for one client, and is a client
+ * itself. It holds the lock until it reads "release" from stdin. "look" prints
+ * both numbers, "contend 5" adds 1 to the counter five times, each time with
+ * the lock, and "end" says goodbye and prints what was added by all.
  *
  * All that it sends is from the kernel's random numbers, so that nothing that
  * the other side can see or guess, such as a seed, tells it what will come.
@@ -21,6 +36,7 @@
  * peer itself failed, so that nothing can be said about the other side.
  */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -44,7 +60,8 @@
 #define TIMEOUT 8		/* seconds, of every wait */
 #define MAX_SIZE (1 << 20)
 #define MAX_ITERS 1000000
-#define REGION_SIZE sizeof("aaaaaaaaaaaaaaaa:kkkkkkkk")
+#define SLOTS 4			/* messages under way, of sink and source */
+#define PAUSE 300		/* ms in which a sink gives no credits */
 
 #define EXIT_OWN_FAULT 3
 
@@ -56,6 +73,18 @@ struct peer {
 	struct ibv_qp *qp;
 	struct ibv_gid_entry gid;
 	struct address local;
+	int access;		/* what the other side may do */
+	int sock;		/* to the other side, or -1 */
+};
+
+/* The memory of peer lock, and a client of its own. */
+struct lock {
+	struct peer own;	/* connected to itself, in a PD of its own */
+	struct ibv_mr *mr;	/* all of the memory, for our own client */
+	uint64_t *result;	/* of an operation of our own client */
+	volatile uint64_t *word, *counter;
+	uint64_t first;		/* what the counter was */
+	uint64_t number;	/* of our own client */
 };
 
 /* Fill @size bytes. The kernel may give fewer at once. */
@@ -77,9 +106,9 @@ static uint32_t random32(void)
 	return value;
 }
 
-static int set_up(struct peer *p)
+/* A queue pair in a protection domain of its own. Returns 0 or -1. */
+static int create_qp(struct peer *p)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_qp_init_attr init = {
 		.cap = {
 			.max_send_wr = ROOM,
@@ -89,12 +118,6 @@ static int set_up(struct peer *p)
 		},
 		.qp_type = IBV_QPT_RC,
 	};
-	struct ibv_port_attr port;
-
-	p->context = list && list[0] ? ibv_open_device(list[0]) : NULL;
-	if (!p->context || ibv_query_port(p->context, PORT, &port) ||
-	    gid_choose(p->context, PORT, &port, -1, &p->gid))
-		return -1;
 
 	p->pd = ibv_alloc_pd(p->context);
 	p->cq = ibv_create_cq(p->context, 2 * ROOM, NULL, NULL, 0);
@@ -109,13 +132,24 @@ static int set_up(struct peer *p)
 	return 0;
 }
 
+static int set_up(struct peer *p)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_port_attr port;
+
+	p->context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	if (!p->context || ibv_query_port(p->context, PORT, &port) ||
+	    gid_choose(p->context, PORT, &port, -1, &p->gid))
+		return -1;
+	return create_qp(p);
+}
+
 static int connect_qp(struct peer *p, const struct address *remote)
 {
-	struct ibv_recv_wr receive = { .num_sge = 0 }, *bad;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = PORT,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.qp_access_flags = p->access,
 		.ah_attr = {
 			.is_global = 1,
 			.port_num = PORT,
@@ -152,10 +186,23 @@ static int connect_qp(struct peer *p, const struct address *remote)
 				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
 				    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 				    IBV_QP_RNR_RETRY);
-	for (int i = 0; i < ROOM && !err; i++)
-		err = ibv_post_recv(p->qp, &receive, &bad);
 	if (err)
 		print_error(err, "connecting to QPN 0x%06x", remote->qpn);
+	return err;
+}
+
+/* Post @count receives without a buffer. Returns 0, or an error after words. */
+static int post_receives(struct peer *p, int count)
+{
+	struct ibv_recv_wr receive = { .num_sge = 0 }, *bad;
+	int err = 0;
+
+	while (count-- > 0 && !err)
+		err = ibv_post_recv(p->qp, &receive, &bad);
+	if (err) {
+		print_error(err, "ibv_post_recv");
+		p->own_fault = true;
+	}
 	return err;
 }
 
@@ -163,13 +210,17 @@ static int connect_qp(struct peer *p, const struct address *remote)
 static int completion(struct peer *p, struct ibv_wc *wc)
 {
 	time_t deadline = time(NULL) + TIMEOUT;
+	bool gone = false;
 	int n;
 
 	while ((n = ibv_poll_cq(p->cq, 1, wc)) == 0) {
-		if (time(NULL) > deadline) {
-			puts("nothing comes back");
+		if (gone || time(NULL) > deadline) {
+			puts(gone ? "the other side is gone" :
+				    "nothing comes back");
 			return -1;
 		}
+		/* It may have sent something just before it went. */
+		gone = exchange_closed(p->sock);
 		usleep(200);	/* the other side needs the CPU */
 	}
 	if (n < 0) {
@@ -275,11 +326,235 @@ static int round_trip(struct peer *p, struct ibv_mr *out, struct ibv_mr *in,
 	return 0;
 }
 
-static int nonce(struct peer *p, int sock, size_t size, int iters)
+/* A receive for a message of sink, in slot @slot. */
+static int post_slot(struct peer *p, const struct ibv_mr *mr, int slot)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)mr->addr + slot * (mr->length / SLOTS),
+		.length = mr->length / SLOTS,
+		.lkey = mr->lkey,
+	};
+	struct ibv_recv_wr wr = {
+		.wr_id = slot, .sg_list = &sge, .num_sge = 1,
+	}, *bad;
+	int err = ibv_post_recv(p->qp, &wr, &bad);
+
+	if (err) {
+		print_error(err, "ibv_post_recv");
+		p->own_fault = true;
+	}
+	return err;
+}
+
+/* Is the message @wc the one with @number? Says so, or what is wrong. */
+static void look_at(const struct ibv_mr *mr, const struct ibv_wc *wc,
+		    int number)
+{
+	const size_t size = mr->length / SLOTS;
+	const uint8_t *bytes = (uint8_t *)mr->addr + wc->wr_id * size;
+
+	if (wc->byte_len != size) {
+		printf("message %d has %u bytes, not %zu\n", number,
+		       wc->byte_len, size);
+		return;
+	}
+	for (size_t i = 0; i < size; i++) {
+		if (bytes[i] != (uint8_t)(number + i)) {
+			printf("message %d is not what was to be sent\n",
+			       number);
+			return;
+		}
+	}
+	printf("message %d\n", number);
+}
+
+/* Meet the other side, which sends us messages or gets them from us. */
+static int introduce(struct peer *p, int sock)
+{
+	struct address remote;
+
+	if (exchange_send_address(sock, &p->local) ||
+	    exchange_receive_address(sock, &remote) || connect_qp(p, &remote))
+		return -1;
+	return 0;
+}
+
+static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
+{
+	int arrived = 0, posted = 0, slots[SLOTS], used = 0;
+	struct ibv_wc wc;
+
+	if (introduce(p, sock))
+		return -1;
+	for (; posted < SLOTS; posted++)
+		if (post_slot(p, mr, posted))
+			return -1;
+	if (exchange_same(sock, "ready", "the states"))
+		return -1;
+	puts("connected");
+
+	while (arrived < count) {
+		struct ibv_send_wr wr = {
+			.opcode = IBV_WR_SEND_WITH_IMM,
+			.send_flags = IBV_SEND_SIGNALED,
+		};
+		int credits;
+
+		if (completion(p, &wc))
+			return -1;
+		if (wc.opcode != IBV_WC_RECV)
+			continue;	/* our own credits */
+		look_at(mr, &wc, arrived++);
+		slots[used++] = wc.wr_id;
+		if (arrived < posted)
+			continue;
+
+		/*
+		 * All credits are used up. Is another message tried all the
+		 * same? Then post some receives again: three at first, so that
+		 * whoever takes each credit for one is found in any case.
+		 */
+		if (posted == SLOTS) {
+			puts("four");
+			usleep(PAUSE * 1000);
+		}
+		credits = posted == SLOTS ? 3 : 1 + random32() % used;
+		for (int i = 0; i < credits; i++, posted++)
+			if (post_slot(p, mr, slots[--used]))
+				return -1;
+		wr.imm_data = htonl(credits);
+		if (arrived < count && post_send(p, &wr))
+			return -1;
+	}
+	puts("all");
+	return exchange_same(sock, "bye", "the goodbyes");
+}
+
+/* Message @number of source, of random bytes. Prints it. */
+static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number)
+{
+	const size_t size = mr->length / SLOTS;
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)mr->addr + number % SLOTS * size,
+		.length = size - random32() % (size / 2),
+		.lkey = mr->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+	uint32_t begin;
+
+	fill_randomly((void *)(uintptr_t)sge.addr, size);
+	memcpy(&begin, (void *)(uintptr_t)sge.addr, sizeof(begin));
+	if (post_send(p, &wr))
+		return -1;
+	printf("sent %u bytes 0x%08x\n", sge.length, ntohl(begin));
+	return 0;
+}
+
+static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
+{
+	int credits = SLOTS, given = 0, posted = 0, sent = 0;
+	struct ibv_wc wc;
+	char what[8];
+
+	if (introduce(p, sock) || post_receives(p, ROOM) ||
+	    exchange_same(sock, "ready", "the states"))
+		return -1;
+	puts("connected");
+
+	while (sent < count) {
+		if (posted < count && credits > 0 && posted - sent < SLOTS) {
+			if (send_bytes(p, mr, posted++))
+				return -1;
+			credits--;
+			continue;
+		}
+		if (completion(p, &wc))
+			return -1;
+		if (wc.opcode == IBV_WC_SEND) {
+			if (++sent != SLOTS)
+				continue;
+			/* The credit for one more is on its way, or will be. */
+			puts("four");
+			if (scanf("%7s", what) != 1)
+				return -1;
+			if (send_bytes(p, mr, posted++) || completion(p, &wc))
+				return -1;
+			if (wc.opcode != IBV_WC_SEND) {
+				puts("a credit, and no CHECKPOINT before it");
+				return -1;
+			}
+			sent++;
+			credits--;
+			puts("one more");
+			continue;
+		}
+		if (!(wc.wc_flags & IBV_WC_WITH_IMM)) {
+			puts("a message without credits");
+			return -1;
+		}
+		given += ntohl(wc.imm_data);
+		credits += ntohl(wc.imm_data);
+		if (given < 1 || given > sent) {
+			printf("credits for %d messages, and %d were sent\n",
+			       given, sent);
+			return -1;
+		}
+	}
+	puts("all");
+	return exchange_same(sock, "bye", "the goodbyes");
+}
+
+/* Messages, of @size bytes at most: to us from @host, or from us. */
+static int messages(struct peer *p, int sock, size_t size, int count,
+		    bool is_sink)
+{
+	char *buf = calloc(SLOTS, size);
+	struct ibv_mr *mr = NULL;
+
+	if (buf)
+		mr = ibv_reg_mr(p->pd, buf, SLOTS * size,
+				IBV_ACCESS_LOCAL_WRITE);
+	if (!mr) {
+		print_error(errno, "a buffer of %d * %zu bytes", SLOTS, size);
+		p->own_fault = true;
+		free(buf);
+		return -1;
+	}
+	/* The process ends soon, and its memory with it. */
+	return is_sink ? sink(p, sock, mr, count) :
+			 source(p, sock, mr, count);
+}
+
+/* Where @mr is and its rkey, as connection_offer() of chapter 06 sends them. */
+static int offer(int sock, const struct ibv_mr *mr)
+{
+	const uint64_t numbers[] = { htobe64((uintptr_t)mr->addr),
+				     htobe64(mr->rkey) };
+
+	return exchange_send(sock, numbers, sizeof(numbers), "our region");
+}
+
+/* The same of the other side's memory. */
+static int take(int sock, uint64_t *addr, uint32_t *rkey)
+{
+	uint64_t numbers[2];
+
+	if (exchange_receive(sock, numbers, sizeof(numbers), "the region"))
+		return -1;
+	*addr = be64toh(numbers[0]);
+	*rkey = (uint32_t)be64toh(numbers[1]);
+	return 0;
+}
+
+static int write_rounds(struct peer *p, int sock, size_t size, int iters)
 {
 	struct ibv_mr *out = NULL, *in = NULL;
 	struct address remote;
-	char msg[REGION_SIZE + 1] = "";
 	char *buf = calloc(2, size);
 	uint64_t addr;
 	uint32_t rkey;
@@ -296,20 +571,13 @@ static int nonce(struct peer *p, int sock, size_t size, int iters)
 		p->own_fault = true;
 		goto end;
 	}
-	snprintf(msg, sizeof(msg), "%016" PRIx64 ":%08x",
-		 (uint64_t)(uintptr_t)in->addr, in->rkey);
-	if (exchange_send_address(sock, &p->local) ||
-	    exchange_send(sock, msg, REGION_SIZE, "our region") ||
+	if (exchange_send_address(sock, &p->local) || offer(sock, in) ||
 	    exchange_receive_address(sock, &remote) ||
-	    exchange_receive(sock, msg, REGION_SIZE, "the region"))
+	    take(sock, &addr, &rkey))
 		goto end;
-	if (sscanf(msg, "%16" SCNx64 ":%8x", &addr, &rkey) != 2) {
-		print_error(0, "not a region: %s", msg);
-		goto end;
-	}
 	printf("region rkey 0x%08x, QPN 0x%06x\n", rkey, remote.qpn);
 
-	if (connect_qp(p, &remote) ||
+	if (connect_qp(p, &remote) || post_receives(p, ROOM) ||
 	    exchange_same(sock, "ready", "the states"))
 		goto end;
 	puts("connected");
@@ -330,6 +598,178 @@ end:
 	return status;
 }
 
+/*
+ * An operation of our own client on @target. The result, or what to WRITE, is
+ * in @l->result. Whatever goes wrong is our own fault.
+ */
+static int operate(struct lock *l, enum ibv_wr_opcode opcode,
+		   volatile uint64_t *target, uint64_t compare, uint64_t swap)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)l->result,
+		.length = sizeof(*l->result),
+		.lkey = l->mr->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = opcode,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+	struct ibv_wc wc;
+
+	if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		wr.wr.atomic.remote_addr = (uintptr_t)target;
+		wr.wr.atomic.rkey = l->mr->rkey;
+		wr.wr.atomic.compare_add = compare;
+		wr.wr.atomic.swap = swap;
+	} else {
+		wr.wr.rdma.remote_addr = (uintptr_t)target;
+		wr.wr.rdma.rkey = l->mr->rkey;
+	}
+	if (post_send(&l->own, &wr) == 0 && completion(&l->own, &wc) == 0)
+		return 0;
+	l->own.own_fault = true;
+	return -1;
+}
+
+/* The counter must still be @counter, and the lock ours: release it. */
+static int release(struct lock *l, uint64_t counter)
+{
+	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
+		return -1;
+	if (*l->result != counter) {
+		puts("the counter changed while we held the lock");
+		return -1;
+	}
+	if (operate(l, IBV_WR_ATOMIC_CMP_AND_SWP, l->word, l->number, 0))
+		return -1;
+	if (*l->result == l->number)
+		return 0;
+	printf("the lock became 0x%" PRIx64 " while we held it\n", *l->result);
+	return -1;
+}
+
+/* Take the lock, add 1 to the counter as slowly as we can, release the lock. */
+static int contend(struct lock *l)
+{
+	time_t deadline = time(NULL) + TIMEOUT;
+	uint64_t counter;
+
+	do {
+		if (time(NULL) > deadline) {
+			puts("the lock was never free");
+			return -1;
+		}
+		usleep(100);
+		if (operate(l, IBV_WR_ATOMIC_CMP_AND_SWP, l->word, 0,
+			    l->number))
+			return -1;
+	} while (*l->result != 0);
+
+	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
+		return -1;
+	counter = *l->result;
+	usleep(2000);
+	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
+		return -1;
+	if (*l->result != counter) {
+		puts("the counter changed while we held the lock");
+		return -1;
+	}
+	*l->result = ++counter;
+	if (operate(l, IBV_WR_RDMA_WRITE, l->counter, 0, 0))
+		return -1;
+	return release(l, counter);
+}
+
+/* The memory, and our own client, which holds the lock at first. */
+static int set_up_lock(struct lock *l, const struct peer *p)
+{
+	const size_t numbers = 512;
+	uint64_t *memory = aligned_alloc(4096, numbers * sizeof(*memory));
+
+	l->own = *p;
+	l->own.sock = -1;
+	if (!memory || create_qp(&l->own) || connect_qp(&l->own, &l->own.local))
+		return -1;
+	l->mr = ibv_reg_mr(l->own.pd, memory, numbers * sizeof(*memory),
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+			   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	if (!l->mr)
+		return -1;
+	fill_randomly(memory, numbers * sizeof(*memory));
+	/* Not twice the same place, and never the number of a queue pair. */
+	l->result = &memory[0];
+	l->word = &memory[1 + random32() % 200];
+	l->counter = &memory[201 + random32() % 200];
+	l->first = *l->counter;
+	l->number = *l->word | 1ULL << 40;
+	*l->word = l->number;
+	return 0;
+}
+
+static int lock(struct peer *p, int sock)
+{
+	struct ibv_mr *word, *counter;
+	struct lock l = { .first = 0 };
+	struct address remote;
+	uint64_t addr;
+	uint32_t rkey;
+	char what[16];
+	int n;
+
+	if (set_up_lock(&l, p)) {
+		print_error(errno, "the lock");
+		p->own_fault = true;
+		return -1;
+	}
+	/* Nothing but what the exercise is about works. */
+	word = ibv_reg_mr(p->pd, (void *)l.word, sizeof(*l.word),
+			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	counter = ibv_reg_mr(p->pd, (void *)l.counter, sizeof(*l.counter),
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+			     IBV_ACCESS_REMOTE_WRITE);
+	if (!word || !counter) {
+		print_error(errno, "two regions");
+		p->own_fault = true;
+		return -1;
+	}
+	if (exchange_send_address(sock, &p->local) || offer(sock, word) ||
+	    offer(sock, counter) || exchange_receive_address(sock, &remote) ||
+	    take(sock, &addr, &rkey) || connect_qp(p, &remote) ||
+	    exchange_same(sock, "ready", "the states"))
+		return -1;
+	printf("held 0x%016" PRIx64 "\n", l.number);
+
+	while (scanf("%15s", what) == 1) {
+		if (strcmp(what, "look") == 0) {
+			printf("lock 0x%" PRIx64 ", counter %+" PRId64 "\n",
+			       *l.word, (int64_t)(*l.counter - l.first));
+			puts("looked");
+		} else if (strcmp(what, "release") == 0) {
+			if (release(&l, l.first))
+				break;
+			puts("released");
+		} else if (strcmp(what, "contend") == 0) {
+			if (scanf("%d", &n) != 1)
+				break;
+			while (n > 0 && contend(&l) == 0)
+				n--;
+			if (n)
+				break;
+			puts("contended");
+		} else {
+			n = exchange_same(sock, "bye", "the goodbyes");
+			printf("sum %" PRId64 "\n",
+			       (int64_t)(*l.counter - l.first));
+			return n;
+		}
+	}
+	p->own_fault |= l.own.own_fault;
+	return -1;
+}
+
 /* A whole number from @min to @max, or -1: its text comes from the grader. */
 static long number(const char *text, long min, long max)
 {
@@ -346,31 +786,41 @@ static long number(const char *text, long min, long max)
 static int usage(void)
 {
 	fprintf(stderr, "usage: peer burst PORT\n"
-		"       peer nonce PORT SIZE ITERS [HOST]\n"
+		"       peer sink PORT SIZE COUNT\n"
+		"       peer source PORT SIZE COUNT HOST\n"
+		"       peer write PORT SIZE ITERS [HOST]\n"
+		"       peer lock PORT\n"
 		"SIZE is in bytes, up to %d\n", MAX_SIZE);
 	return EXIT_USAGE;
 }
 
 int main(int argc, char *argv[])
 {
-	struct peer p = { 0 };
-	bool is_nonce = argc >= 5 && strcmp(argv[1], "nonce") == 0;
-	bool is_burst = argc == 3 && strcmp(argv[1], "burst") == 0;
+	struct peer p = { .access = IBV_ACCESS_REMOTE_WRITE };
+	const char *mode = argc > 1 ? argv[1] : "";
+	const bool is_burst = argc == 3 && strcmp(mode, "burst") == 0;
+	const bool is_lock = argc == 3 && strcmp(mode, "lock") == 0;
+	const bool is_sink = argc == 5 && strcmp(mode, "sink") == 0;
+	const bool is_source = argc == 6 && strcmp(mode, "source") == 0;
+	const bool is_write = (argc == 5 || argc == 6) &&
+			      strcmp(mode, "write") == 0;
 	const char *host = argc == 6 ? argv[5] : NULL;
 	long port, size = 0, iters = 0;
 	int sock, err;
 
 	start_output();
-	if ((!is_nonce && !is_burst) || argc > 6)
+	if (!is_burst && !is_lock && !is_sink && !is_source && !is_write)
 		return usage();
 	port = number(argv[2], 1, 65535);
-	if (is_nonce) {
-		size = number(argv[3], 1, MAX_SIZE);
-		iters = number(argv[4], 1, MAX_ITERS);
+	if (argc > 3) {
+		size = number(argv[3], is_source ? 8 : 1, MAX_SIZE);
+		iters = number(argv[4], is_source ? SLOTS + 1 : 1, MAX_ITERS);
 	}
 	if (port < 0 || size < 0 || iters < 0)
 		return usage();
 
+	if (is_lock)
+		p.access |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	if (set_up(&p)) {
 		print_error(errno, "setting up");
 		return EXIT_OWN_FAULT;
@@ -381,7 +831,15 @@ int main(int argc, char *argv[])
 		      exchange_serve(port, TIMEOUT);
 	if (sock < 0)
 		return EXIT_FAILURE;
-	err = is_burst ? burst(&p, sock) : nonce(&p, sock, size, iters);
+	p.sock = sock;
+	if (is_burst)
+		err = burst(&p, sock);
+	else if (is_lock)
+		err = lock(&p, sock);
+	else if (is_write)
+		err = write_rounds(&p, sock, size, iters);
+	else
+		err = messages(&p, sock, size, iters, is_sink);
 	if (p.own_fault)
 		return EXIT_OWN_FAULT;
 	return err ? EXIT_FAILURE : EXIT_SUCCESS;
