@@ -220,7 +220,7 @@ static int completion(struct peer *p, struct ibv_wc *wc)
 			return -1;
 		}
 		/* It may have sent something just before it went. */
-		gone = exchange_closed(p->sock);
+		gone = exchange_check_peer(p->sock) != 0;
 		usleep(200);	/* the other side needs the CPU */
 	}
 	if (n < 0) {
