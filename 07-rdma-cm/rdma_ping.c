@@ -61,21 +61,26 @@ struct connection {
 	int timeout;			/* of every wait, in seconds */
 };
 
-/* Print a call or an event, and what has become of the queue pair's state. */
-static void report(struct connection *c, const char *what, const char *status)
+/*
+ * Print a call or an event, and what has become of the queue pair's state.
+ * Returns 0, or -1 after an error message.
+ */
+static int report(struct connection *c, const char *what, const char *status)
 {
 	enum ibv_qp_state before = c->state;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
 
-	c->state = IBV_QPS_RESET;
 	if (c->id && c->id->qp &&
-	    ibv_query_qp(c->id->qp, &attr, IBV_QP_STATE, &init) == 0)
-		c->state = attr.qp_state;
+	    failed(ibv_query_qp(c->id->qp, &attr, IBV_QP_STATE, &init),
+		   "ibv_query_qp"))
+		return -1;
+	c->state = attr.qp_state;
 	printf("%8.3f ms  %-18s %-20s %s -> %s\n",
 	       (double)(clock_ns(CLOCK_MONOTONIC) - c->start) / NS_PER_MS, what,
 	       status, before == IBV_QPS_RESET ? "-" : qp_state_name(before),
 	       c->state == IBV_QPS_RESET ? "-" : qp_state_name(c->state));
+	return 0;
 }
 
 /* Report a call that returned @result: 0, or -1 and errno. Returns it. */
@@ -83,8 +88,7 @@ static int called(struct connection *c, const char *name, int result)
 {
 	if (result)
 		return cm_failed(name);
-	report(c, name, "");
-	return 0;
+	return report(c, name, "");
 }
 
 /*
@@ -98,7 +102,7 @@ static int expect(struct connection *c, enum rdma_cm_event_type wanted)
 	struct rdma_cm_event *event;
 	enum rdma_cm_event_type type;
 	char words[32];
-	int status, ready;
+	int status, ready, err;
 
 	/* An event may be one for the library only: then we poll again. */
 	do {
@@ -121,9 +125,11 @@ static int expect(struct connection *c, enum rdma_cm_event_type wanted)
 		c->param = event->param.conn;
 	}
 	event_status(status, words, sizeof(words));
-	report(c, event_name(type), words);
+	err = report(c, event_name(type), words);
 	if (rdma_ack_cm_event(event))
 		return failed(errno, "rdma_ack_cm_event");
+	if (err)
+		return -1;
 	if (type == wanted && status == 0)
 		return 0;
 	if (type == RDMA_CM_EVENT_REJECTED && status == REASON_NOBODY_LISTENS)

@@ -51,6 +51,7 @@
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 /* The header turns these names into macros; the functions are wanted here. */
 #undef ibv_reg_mr
@@ -103,13 +104,14 @@ static const struct {
 
 enum kind {
 	DEVICE_LIST, CONTEXT, PD, MR, MW, CHANNEL, CQ, QP, AH, SRQ,
-	MEMORY, MAPPING, DESCRIPTOR, STREAM, ADDRESSES, THREAD
+	MEMORY, MAPPING, DESCRIPTOR, STREAM, ADDRESSES, THREAD,
+	EVENT_CHANNEL, CM_ID, CM_EVENT, CM_QP, CM_ADDRESSES
 };
 
 static const char *const kind_name[] = {
 	"device-list", "context", "pd", "mr", "mw", "channel", "cq", "qp",
 	"ah", "srq", "memory", "mapping", "descriptor", "stream", "addresses",
-	"thread"
+	"thread", "event-channel", "cm-id", "cm-event", "cm-qp", "cm-addresses"
 };
 
 struct site {
@@ -1143,6 +1145,135 @@ CALL(ssize_t, getrandom, "ENOSYS EINTR",
 CALL(int, mlock, "ENOMEM EPERM", (const void *addr, size_t size),
      (addr, size))
 CALL(pid_t, fork, "EAGAIN ENOMEM", (void), ())
+
+/* --- librdmacm, which gives -1 and errno as well --- */
+
+/* Those that put a new object into *@object. */
+#define OBTAINS(kind, function, faults, parameters, arguments, object)	\
+	int function parameters						\
+	{								\
+		int fault = FAULT(function, faults);			\
+		int result;						\
+									\
+		NEXT(function);						\
+		if (fault) {						\
+			errno = fault;					\
+			return -1;					\
+		}							\
+		result = next arguments;				\
+		if (result == 0)					\
+			made(kind, object, HERE);			\
+		return result;						\
+	}
+
+/* Those that release @object; if they are made to fail, it stays. */
+#define GIVES_BACK(kind, type, function)				\
+	int function(type *object)					\
+	{								\
+		int fault = FAULT(function, "EIO");			\
+		int result;						\
+									\
+		NEXT(function);						\
+		if (fault) {						\
+			refused(kind, object);				\
+			errno = fault;					\
+			return -1;					\
+		}							\
+		if (!exists(kind, object, HERE)) {			\
+			errno = EINVAL;					\
+			return -1;					\
+		}							\
+		result = next(object);					\
+		released(kind, object, result);				\
+		return result;						\
+	}
+
+/* Those that release @object and cannot fail. */
+#define DISPOSES(kind, type, function)					\
+	void function(type *object)					\
+	{								\
+		NEXT(function);						\
+		if (!exists(kind, object, HERE))			\
+			return;						\
+		next(object);						\
+		released(kind, object, 0);				\
+	}
+
+MAKES(EVENT_CHANNEL, struct rdma_event_channel, rdma_create_event_channel,
+      "ENOENT EMFILE", (void), ())
+DISPOSES(EVENT_CHANNEL, struct rdma_event_channel, rdma_destroy_event_channel)
+
+OBTAINS(CM_ID, rdma_create_id, "ENOMEM ENODEV",
+	(struct rdma_event_channel *channel, struct rdma_cm_id **id,
+	 void *context, enum rdma_port_space ps),
+	(channel, id, context, ps), *id)
+GIVES_BACK(CM_ID, struct rdma_cm_id, rdma_destroy_id)
+
+OBTAINS(CM_ID, rdma_create_ep, "ENOMEM EADDRINUSE ETIMEDOUT",
+	(struct rdma_cm_id **id, struct rdma_addrinfo *addr, struct ibv_pd *pd,
+	 struct ibv_qp_init_attr *init), (id, addr, pd, init), *id)
+OBTAINS(CM_ID, rdma_get_request, "ENOMEM EINTR",
+	(struct rdma_cm_id *listener, struct rdma_cm_id **id),
+	(listener, id), *id)
+DISPOSES(CM_ID, struct rdma_cm_id, rdma_destroy_ep)
+
+OBTAINS(CM_EVENT, rdma_get_cm_event, "EAGAIN EIO",
+	(struct rdma_event_channel *channel, struct rdma_cm_event **event),
+	(channel, event), *event)
+
+OBTAINS(CM_ADDRESSES, rdma_getaddrinfo, "EINVAL",
+	(const char *node, const char *service,
+	 const struct rdma_addrinfo *hints, struct rdma_addrinfo **list),
+	(node, service, hints, list), *list)
+DISPOSES(CM_ADDRESSES, struct rdma_addrinfo, rdma_freeaddrinfo)
+
+OBTAINS(CM_QP, rdma_create_qp, "ENOMEM EINVAL",
+	(struct rdma_cm_id *id, struct ibv_pd *pd,
+	 struct ibv_qp_init_attr *init), (id, pd, init), id)
+DISPOSES(CM_QP, struct rdma_cm_id, rdma_destroy_qp)
+
+CALL(int, rdma_bind_addr, "EADDRINUSE EADDRNOTAVAIL",
+     (struct rdma_cm_id *id, struct sockaddr *addr), (id, addr))
+CALL(int, rdma_listen, "EADDRINUSE ENOMEM",
+     (struct rdma_cm_id *id, int backlog), (id, backlog))
+CALL(int, rdma_resolve_addr, "ENODEV ENETUNREACH",
+     (struct rdma_cm_id *id, struct sockaddr *from, struct sockaddr *to,
+      int ms), (id, from, to, ms))
+CALL(int, rdma_resolve_route, "ENODEV EINVAL",
+     (struct rdma_cm_id *id, int ms), (id, ms))
+CALL(int, rdma_set_option, "EINVAL ENOSYS",
+     (struct rdma_cm_id *id, int level, int name, void *value, size_t size),
+     (id, level, name, value, size))
+CALL(int, rdma_connect, "ECONNREFUSED EINVAL ENOMEM",
+     (struct rdma_cm_id *id, struct rdma_conn_param *param), (id, param))
+CALL(int, rdma_accept, "EINVAL ENOMEM",
+     (struct rdma_cm_id *id, struct rdma_conn_param *param), (id, param))
+CALL(int, rdma_disconnect, "EINVAL EIO", (struct rdma_cm_id *id), (id))
+
+/* With the event of a request comes a new identifier. */
+int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	int fault = FAULT(rdma_ack_cm_event, "EIO");
+	struct rdma_cm_id *id =
+		event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? event->id : NULL;
+	int result;
+
+	NEXT(rdma_ack_cm_event);
+	if (!exists(CM_EVENT, event, HERE)) {
+		errno = EINVAL;
+		return -1;
+	}
+	/* Without it, rdma_destroy_id() would wait for ever. */
+	result = next(event);
+	released(CM_EVENT, event, result);
+	if (id)
+		made(CM_ID, id, HERE);
+	if (fault) {
+		errno = fault;
+		return -1;
+	}
+	return result;
+}
 
 /* For a socket option, the option is a part of the function's name. */
 int setsockopt(int fd, int level, int option, const void *value,

@@ -68,6 +68,10 @@ class Program:
         self.two_sided = re.search(r"^ \* Sides:", text, re.M)
         # Both sides send, and verify what they receive.
         self.ping_pong = "pattern_report(" in text
+        # Its client's argument. The RDMA CM takes only the address of an
+        # interface with a device: in a guest that is this one.
+        self.cm = "rdma_cma.h" in text
+        self.server = "10.9.0.1" if self.cm else "127.0.0.1"
         self._help = None
 
     def has(self, option):
@@ -201,13 +205,23 @@ def state(run):
         return "X"
 
 
-def until_listening(argv, run=None):
+def cm_listens(port):
+    """Does a program listen at this port by means of the RDMA CM?"""
+    time.sleep(0.2)     # in an emulated guest the question takes as long
+    shown = subprocess.run(["rdma", "resource", "show", "cm_id"],
+                           capture_output=True, text=True, check=False).stdout
+    return re.search(r"LISTEN .*:%d " % port, shown) is not None
+
+
+def until_listening(argv, run=None, cm=False):
     """Waits until the server of this command line listens, or is over."""
     port = next((w.split("=")[1] for w in argv if w.startswith("--port=")),
                 argv[argv.index("-p") + 1] if "-p" in argv else "18515")
     wanted = ":%04X " % int(port)
     for _ in range(400):
         if run and state(run) in ("Z", "T", "X"):
+            return
+        if cm and cm_listens(int(port)):
             return
         for family in ("tcp", "tcp6"):
             with open("/proc/net/" + family, encoding="ascii") as file:
