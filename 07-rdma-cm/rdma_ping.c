@@ -43,7 +43,7 @@
 #include "rounds.h"
 
 /* An ACK that is missing: send again after 4.096 us * 2^14 = 67 ms. The CM
- * would take 19, which is 2.1 s: one lost packet would cost that much. */
+ * takes 17 to 19, up to 2.1 s: one lost packet would cost that much. */
 #define ACK_TIMEOUT 14
 /* A sender that is too early waits 0.64 ms. The CM would take 0: 655 ms. */
 #define RNR_TIMER 12
