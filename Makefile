@@ -44,7 +44,7 @@ main_sources := $(foreach c,$(chapters),$(filter $(call main_source,$c),$(source
 main_first := $(foreach c,$(chapters),$(filter $(main_sources),$(filter $c/%,$(sources))) \
 	$(filter-out $(main_sources),$(filter $c/%,$(sources))))
 common := $(patsubst %.c,$(OUT)/%.o,$(wildcard common/*.c))
-peer := $(OUT)/tests/grading/peer
+peer := $(OUT)/tests/grading/peer $(OUT)/tests/grading/cm_peer
 
 ##@ Building and looking around
 .PHONY: help build
@@ -204,6 +204,9 @@ packages:
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
+# Whoever makes one of the two peers may want the other.
+$(firstword $(peer)): | $(lastword $(peer))
+
 $(OUT)/%: $(OUT)/%.o $(common)
 	@$(if $(V),,echo "  LD    $@")
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(call CM_LIBS,$(@:$(OUT)/%=%.c)) $(VERBS_LIBS)
@@ -223,4 +226,4 @@ $(OUT)/flags: FORCE
 FORCE:
 
 .SECONDARY:
--include $(programs:%=%.d) $(peer).d $(common:.o=.d)
+-include $(programs:%=%.d) $(peer:=.d) $(common:.o=.d)

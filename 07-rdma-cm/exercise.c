@@ -1,0 +1,266 @@
+/*
+ * exercise.c - two sides that agree on a version before they are connected
+ *
+ *	exercise PORT VERSION			be the server
+ *	exercise PORT VERSION HOST		be the client
+ *
+ * PORT is a port of the RDMA CM, in RDMA_PS_TCP. The client tells its version
+ * in the private data of its request. The server accepts a client with its own
+ * version, and tells it the version once more. It refuses all others, tells
+ * them which version it speaks, and waits for the next one. The client prints
+ * what became of its request.
+ *
+ * make try-07 runs both sides. Write the bodies marked TODO.
+ *
+ *	$ exercise 7471 3 10.9.0.1
+ *	refused: version 4, take the new one
+ *	released: rdma_destroy_id
+ *	...
+ *
+ * See rdma_connect(3), rdma_accept(3), rdma_reject(3), rdma_get_cm_event(3).
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "../common/checkpoint.h"
+#include "../common/clock.h"
+#include "../common/error.h"
+
+#define TIMEOUT 10		/* of every wait, in seconds */
+#define TIMEOUT_MS (1000 * TIMEOUT)
+#define MAGIC "ping"
+
+/* The private data, in both directions. */
+struct hello {
+	char magic[4];		/* MAGIC, without a zero at the end */
+	uint32_t version;	/* in network byte order */
+	char text[24];		/* why it was refused; ends with a zero */
+};
+
+/*
+ * TODO 07.1: fill in @hello with MAGIC and @version, leave the text as it is,
+ * and make @param send it as private data. See struct rdma_conn_param in
+ * rdma_connect(3), and htonl(3).
+ */
+static void say_hello(struct rdma_conn_param *param, struct hello *hello,
+		      uint32_t version)
+{
+	todo("07.1");
+}
+
+/*
+ * TODO 07.2: the peer's private data stands at @data and has @size bytes. Copy
+ * it to @hello, with the version in the byte order of this machine. Return 0,
+ * or -1 if it is no hello: too short, or without the right magic. @data can be
+ * NULL if there is none. Anybody can send anything: a text from the peer need
+ * not end with a zero, and yours must.
+ */
+static int read_hello(const void *data, size_t size, struct hello *hello)
+{
+	return todo("07.2");
+}
+
+/*
+ * TODO 07.3: refuse the client @id, and tell it which @version we speak. Use
+ * say_hello() with a struct rdma_conn_param of your own, for the data that
+ * rdma_reject() takes; the text may be any. Return what rdma_reject() returns.
+ */
+static int refuse(struct rdma_cm_id *id, uint32_t version)
+{
+	return todo("07.3");
+}
+
+/*
+ * TODO 07.4: our request was refused, and @event is the event REJECTED. If its
+ * private data is a hello, print "refused: version 4, TEXT" with the version
+ * and the text of the peer. Otherwise print "refused: reason 8" with the
+ * status of the event. Private data is in event->param.conn.
+ */
+static void print_refusal(const struct rdma_cm_event *event)
+{
+	todo("07.4");
+}
+
+/*
+ * TODO 07.5: is @event, a CONNECT_REQUEST, that of a client whose hello has our
+ * @version? Return 1 if it is, and 0 if it is not.
+ */
+static int is_welcome(const struct rdma_cm_event *event, uint32_t version)
+{
+	return todo("07.5");
+}
+
+/*
+ * Given: wait for the next event. The caller acknowledges it. Returns NULL
+ * after an error message.
+ */
+static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
+{
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event = NULL;
+	int ready = poll_until(&fd, 1, deadline_after(TIMEOUT));
+
+	if (ready == 0)
+		print_error(ETIMEDOUT, "waiting for an event");
+	else if (ready > 0 && rdma_get_cm_event(channel, &event))
+		print_error(errno, "rdma_get_cm_event");
+	return event;
+}
+
+/* Given: wait for an event that holds nothing else. Returns 0, or -1. */
+static int expect(struct rdma_event_channel *channel,
+		  enum rdma_cm_event_type wanted)
+{
+	struct rdma_cm_event *event = next_event(channel);
+	enum rdma_cm_event_type type;
+
+	if (!event)
+		return -1;
+	type = event->event;
+	if (failed(rdma_ack_cm_event(event) ? errno : 0, "rdma_ack_cm_event"))
+		return -1;
+	if (type == wanted)
+		return 0;
+	print_error(0, "%s came, not %s", rdma_event_str(type),
+		    rdma_event_str(wanted));
+	return -1;
+}
+
+/* Given: a queue pair for @id. */
+static int create_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1, .max_send_sge = 1,
+			 .max_recv_wr = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	return failed(rdma_create_qp(id, NULL, &init) ? errno : 0,
+		      "rdma_create_qp");
+}
+
+/* Given: the server. *@id becomes the client that was accepted. */
+static int serve(struct rdma_cm_id *listener, uint32_t version,
+		 struct rdma_cm_id **id)
+{
+	struct rdma_conn_param param = { 0 };
+	struct hello hello = { .text = "" };
+	struct rdma_cm_event *event;
+	int welcome;
+
+	say_hello(&param, &hello, version);
+	for (;;) {
+		event = next_event(listener->channel);
+		if (!event)
+			return -1;
+		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+			rdma_ack_cm_event(event);
+			continue;	/* of one that we have refused */
+		}
+		*id = event->id;
+		welcome = is_welcome(event, version);
+		rdma_ack_cm_event(event);
+		if (welcome < 0)
+			return -1;
+		if (welcome)
+			break;
+		if (failed(refuse(*id, version) ? errno : 0, "rdma_reject") ||
+		    failed(rdma_destroy_id(*id) ? errno : 0,
+			   "rdma_destroy_id"))
+			return -1;
+		*id = NULL;
+		puts("refused a client");
+	}
+	if (create_qp(*id) ||
+	    failed(rdma_accept(*id, &param) ? errno : 0, "rdma_accept"))
+		return -1;
+	return expect(listener->channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+/* Given: the client. */
+static int ask(struct rdma_cm_id *id, struct sockaddr *addr, uint32_t version)
+{
+	struct rdma_conn_param param = { .retry_count = 6 };
+	struct hello hello = { .text = "" };
+	struct rdma_cm_event *event;
+	int err = -1;
+
+	if (failed(rdma_resolve_addr(id, NULL, addr, TIMEOUT_MS) ? errno : 0,
+		   "rdma_resolve_addr") ||
+	    expect(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED) ||
+	    failed(rdma_resolve_route(id, TIMEOUT_MS) ? errno : 0,
+		   "rdma_resolve_route") ||
+	    expect(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED) || create_qp(id))
+		return -1;
+	say_hello(&param, &hello, version);
+	if (failed(rdma_connect(id, &param) ? errno : 0, "rdma_connect"))
+		return -1;
+	event = next_event(id->channel);
+	if (!event)
+		return -1;
+	if (event->event == RDMA_CM_EVENT_REJECTED)
+		print_refusal(event);
+	else if (event->event != RDMA_CM_EVENT_ESTABLISHED)
+		print_error(0, "%s came", rdma_event_str(event->event));
+	else if (read_hello(event->param.conn.private_data,
+			    event->param.conn.private_data_len, &hello))
+		print_error(0, "the server has said no hello");
+	else
+		err = 0;
+	rdma_ack_cm_event(event);
+	if (!err)
+		printf("accepted: version %u\n", hello.version);
+	return err;
+}
+
+int main(int argc, char *argv[])
+{
+	struct rdma_event_channel *channel = NULL;
+	struct rdma_cm_id *id = NULL, *listener = NULL, *with_qp;
+	struct sockaddr_in addr = { .sin_family = AF_INET };
+	int err = -1, status = EXIT_FAILURE;
+	uint32_t version;
+
+	start_output();
+	if (argc < 3 || argc > 4 ||
+	    (argc == 4 && inet_pton(AF_INET, argv[3], &addr.sin_addr) != 1)) {
+		print_error(0, "usage: exercise PORT VERSION [ADDRESS]");
+		return 2;
+	}
+	addr.sin_port = htons((uint16_t)strtoul(argv[1], NULL, 0));
+	version = (uint32_t)strtoul(argv[2], NULL, 0);
+
+	channel = rdma_create_event_channel();
+	if (missing(channel, "rdma_create_event_channel"))
+		goto out;
+	if (argc == 4) {
+		if (!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
+			err = ask(id, (struct sockaddr *)&addr, version);
+	} else if (!rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) &&
+		   !rdma_bind_addr(listener, (struct sockaddr *)&addr) &&
+		   !rdma_listen(listener, 4)) {
+		puts("listening");
+		err = serve(listener, version, &id);
+	} else {
+		print_error(errno, "listening on port %s", argv[1]);
+	}
+	if (!err) {
+		checkpoint("connected");
+		status = EXIT_SUCCESS;
+	}
+
+out:
+	with_qp = id && id->qp ? id : NULL;
+	status |= RELEASE_VOID(rdma_destroy_qp, with_qp);
+	status |= RELEASE(rdma_destroy_id, id);
+	status |= RELEASE(rdma_destroy_id, listener);
+	status |= RELEASE_VOID(rdma_destroy_event_channel, channel);
+	return status;
+}

@@ -1,0 +1,150 @@
+# Chapter 07: the grader is client and server. What it said and what it was told it knows.
+
+points 07.1 3 exercise 'the request says hello' 'man 3 rdma_connect'
+points 07.2 4 exercise 'reads a hello, and what is none' 'man 3 rdma_get_cm_event'
+points 07.3 4 exercise 'refuses a client, and tells its version' 'man 3 rdma_reject'
+points 07.4 3 exercise 'says why it was refused' 'man 3 rdma_get_cm_event'
+points 07.5 3 exercise 'accepts its own version' 'man 3 rdma_accept'
+points 07.6 3 broken 'broken.c asks as often as it should' 'man 3 rdma_ack_cm_event'
+
+# The peer beside the others' that speaks the RDMA CM.
+# shellcheck disable=SC2034 # for peer()
+peer_program=cm_peer
+
+# Waits until the peer has printed a line that begins with one of the words $1, which are
+# separated by |, and sets `said` to it.
+peer_says() {
+	said=''
+	until_peer "@($1)*" || return 1
+	said=$(grep -m 1 -E "^($1)" "$peer_out")
+}
+
+# The peer is a server that does $1: accept, or refuse. Sets `said` to what our request
+# said to it, and `told` to what it answered.
+ask() {
+	((++port))
+	peer server "$port" "$1"
+	if ! until_peer listening; then
+		echo "the peer does not listen: $(<"$peer_out.err")" >&2
+		exit "$own_fault"
+	fi
+	start exercise "$port" "$version" 10.9.0.1
+	peer_says 'asked|nothing' || :
+	until_peer 'told *' || :
+	told=$(sed -n 's/^told //p' "$peer_out")
+}
+
+# The peer is a client of version $1 and kind $2. Sets `said` to what it got.
+be_asked() {
+	peer client "$port" "$1" "$2" 10.9.0.1
+	peer_says 'accepted|rejected|nothing|RDMA' || :
+}
+
+# Does the kernel have a queue pair of the program's in RTS?
+in_rts() {
+	kernel qp
+	[[ ${objects[0]:-} == *" state RTS "* ]]
+}
+
+check_exercise() {
+	local port version said told other
+	random port 20000 30000
+	random version 2 100000
+
+	# A client that is accepted.
+	ask accept
+	if [[ $said == "asked hello $version" ]]; then
+		ok 07.1
+	else
+		[[ $said != asked* ]] || fail 07.1 "not a hello of version $version: $said"
+		fail 07.1
+		return
+	fi
+	if at connected && in_rts && printed "accepted: ${told%%,*}"; then
+		go
+		finish
+	else
+		fail 07.2 "the server has accepted with ${told%%,*}, and you print something else" \
+			"$(grep -m 1 -E '^(accepted|.*hello)' "$out")"
+		return
+	fi
+
+	# One that is refused, by a program and by nobody.
+	ask refuse
+	finish
+	if ! printed "refused: $told"; then
+		fail 07.4 "the server has refused with $told, and you print something else" \
+			"$(grep -m 1 '^refused' "$out")"
+	elif ((status != 1)); then
+		fail 07.4
+	fi
+	((++port))
+	run exercise "$port" "$version" 10.9.0.1
+	if printed 'refused: reason 8'; then
+		ok 07.4
+	else
+		fail 07.4 "nobody listens there, and you do not print \"refused: reason 8\"" \
+			"$(grep -m 1 '^refused' "$out")"
+	fi
+
+	# A server, and clients that it must not accept.
+	((++port))
+	start exercise "$port" "$version"
+	if ! until_line listening; then
+		fail 07.3
+		return
+	fi
+	for other in $((version + 1)) $((version ^ 0x1000000)); do
+		be_asked "$other" hello
+		if [[ $said == accepted* ]]; then
+			fail 07.5 "a client with version $other was accepted by a server of version $version"
+			return
+		elif [[ $said != "rejected 28 hello $version" ]]; then
+			fail 07.3 "a client with version $other, at a server of $version, got: ${said:-no answer}"
+			return
+		fi
+	done
+	ok 07.3
+	for other in magic none; do
+		be_asked "$version" "$other"
+		if [[ $said != rejected* ]]; then
+			fail 07.2 "a client that has said no hello ($other) got: ${said:-no answer}"
+			return
+		fi
+	done
+	ok 07.2
+	be_asked "$version" hello
+	if [[ $said == "accepted hello $version" ]] && at connected && in_rts; then
+		go
+		finish
+		if ((status == 0)); then ok 07.5; else fail 07.5; fi
+	else
+		fail 07.5 "a client with version $version, at a server of $version, got: ${said:-no answer}"
+	fi
+}
+
+check_broken() {
+	local count name
+	random count 3 9
+	start broken 10.9.0.1 "$count"
+	finish
+	# shellcheck disable=SC2154 # the runner's
+	name="device $device"
+	if (($(grep -cxF "$name" "$out") == count && status == 0)); then
+		ok 07.6
+	elif [[ $timed_out ]]; then
+		fail 07.6
+	else
+		fail 07.6 "$(grep -cxF "$name" "$out") of $count times it printed $name"
+	fi
+}
+
+# make try-07 [ARGS="VERSION KIND"]: a server, with a client as its peer
+try_exercise() {
+	program "$port" "${1:-3}"
+	sleep 1
+	peer client "$port" "${1:-3}" "${2:-hello}" 10.9.0.1
+}
+
+# make try-07 PROGRAM=broken [ARGS="ADDRESS COUNT"]
+try_broken() { program "${1:-10.9.0.1}" "${2:-3}"; }

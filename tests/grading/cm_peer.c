@@ -1,0 +1,202 @@
+/*
+ * cm_peer.c - the other side of the exercise of chapter 07
+ *
+ *	cm_peer client PORT VERSION KIND ADDRESS
+ *	cm_peer server PORT accept|refuse
+ *
+ * client: asks with private data of KIND: a `hello` with VERSION, one with the
+ * wrong `magic`, or `none`. Prints what it got for an answer.
+ *
+ * server: accepts or refuses one client, with a random version and a random
+ * text. Prints what the client has asked, and what it was told.
+ *
+ * What it prints on stdout is what a grade stands on. The other side may send
+ * anything or nothing: no wait is for ever. With a connection, it waits for
+ * the end of its input.
+ *
+ * Exit status: 0 done; 1 the other side did not do its part; 2 usage; 3 the
+ * peer itself failed, so that nothing can be said about the other side.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "../../common/checkpoint.h"
+#include "../../common/clock.h"
+#include "../../common/error.h"
+
+#define TIMEOUT 60		/* seconds, of every wait; the grader has less patience */
+#define EXIT_OWN_FAULT 3
+
+/* As in the exercise. */
+struct hello {
+	char magic[4];
+	uint32_t version;
+	char text[24];
+};
+
+static void own_fault(bool failed, const char *what)
+{
+	if (failed) {
+		print_error(errno, "%s", what);
+		exit(EXIT_OWN_FAULT);
+	}
+}
+
+/* The next event, or NULL if none came in time. */
+static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
+{
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+
+	if (poll_until(&fd, 1, deadline_after(TIMEOUT)) != 1) {
+		puts("nothing came");
+		return NULL;
+	}
+	own_fault(rdma_get_cm_event(channel, &event) != 0, "rdma_get_cm_event");
+	return event;
+}
+
+/* What came, in words. Its text is printed only if it has an end. */
+static void print_data(const char *what, const struct rdma_cm_event *event)
+{
+	const struct rdma_conn_param *param = &event->param.conn;
+	struct hello hello;
+
+	if (!param->private_data || param->private_data_len < sizeof(hello)) {
+		printf("%s nothing\n", what);
+		return;
+	}
+	memcpy(&hello, param->private_data, sizeof(hello));
+	if (memcmp(hello.magic, "ping", sizeof(hello.magic)) != 0)
+		printf("%s other\n", what);
+	else
+		printf("%s hello %u\n", what, ntohl(hello.version));
+}
+
+static void create_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1, .max_send_sge = 1,
+			 .max_recv_wr = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	own_fault(rdma_create_qp(id, NULL, &init) != 0, "rdma_create_qp");
+}
+
+static void expect(struct rdma_event_channel *channel,
+		   enum rdma_cm_event_type wanted)
+{
+	struct rdma_cm_event *event = next_event(channel);
+
+	own_fault(!event || event->event != wanted, rdma_event_str(wanted));
+	rdma_ack_cm_event(event);
+}
+
+static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
+		  uint32_t version, const char *kind)
+{
+	struct hello hello = { .magic = "ping", .version = htonl(version) };
+	struct rdma_conn_param param = {
+		.private_data = &hello, .private_data_len = sizeof(hello),
+		.retry_count = 6,
+	};
+	struct rdma_cm_event *event;
+	char what[32];
+	bool connected;
+	struct rdma_cm_id *id;
+
+	if (!strcmp(kind, "magic"))
+		hello.magic[3] ^= 1;
+	if (!strcmp(kind, "none"))
+		param.private_data_len = 0;
+	own_fault(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0 ||
+		  rdma_resolve_addr(id, NULL, (struct sockaddr *)addr, 5000),
+		  "rdma_resolve_addr");
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	own_fault(rdma_resolve_route(id, 5000) != 0, "rdma_resolve_route");
+	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	create_qp(id);
+	own_fault(rdma_connect(id, &param) != 0, "rdma_connect");
+	event = next_event(channel);
+	if (!event)
+		return EXIT_FAILURE;
+	connected = event->event == RDMA_CM_EVENT_ESTABLISHED;
+	snprintf(what, sizeof(what), connected ? "accepted" : "rejected %d",
+		 event->status);
+	if (connected || event->event == RDMA_CM_EVENT_REJECTED)
+		print_data(what, event);
+	else
+		puts(rdma_event_str(event->event));
+	rdma_ack_cm_event(event);
+	fflush(stdout);
+	if (connected)
+		wait_for_enter();
+	return EXIT_SUCCESS;
+}
+
+static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
+		  bool accepts)
+{
+	struct hello hello = { .magic = "ping" };
+	struct rdma_conn_param param = {
+		.private_data = &hello, .private_data_len = sizeof(hello),
+	};
+	struct rdma_cm_id *listener;
+	struct rdma_cm_event *event;
+	uint32_t random[2] = { 0 };
+	struct rdma_cm_id *id;
+
+	own_fault(getrandom(random, sizeof(random), 0) != sizeof(random),
+		  "getrandom");
+	hello.version = htonl(random[0] >> 8);
+	snprintf(hello.text, sizeof(hello.text), "because of %08x", random[1]);
+	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
+		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||
+		  rdma_listen(listener, 1), "rdma_listen");
+	puts("listening");
+	event = next_event(channel);
+	if (!event)
+		return EXIT_FAILURE;
+	id = event->id;
+	print_data("asked", event);
+	rdma_ack_cm_event(event);
+	printf("told version %u, %s\n", ntohl(hello.version), hello.text);
+	if (!accepts) {
+		own_fault(rdma_reject(id, &hello, sizeof(hello)) != 0,
+			  "rdma_reject");
+	} else {
+		create_qp(id);
+		if (rdma_accept(id, &param))
+			return EXIT_FAILURE;
+	}
+	wait_for_enter();
+	return EXIT_SUCCESS;
+}
+
+int main(int argc, char *argv[])
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET };
+	struct rdma_event_channel *channel;
+
+	start_output();
+	if (argc != 4 && argc != 6)
+		return 2;
+	addr.sin_port = htons((uint16_t)strtoul(argv[2], NULL, 0));
+	channel = rdma_create_event_channel();
+	own_fault(!channel, "rdma_create_event_channel");
+	if (argc == 4)
+		return server(channel, &addr, !strcmp(argv[3], "accept"));
+	own_fault(inet_pton(AF_INET, argv[5], &addr.sin_addr) != 1, argv[5]);
+	return client(channel, &addr, (uint32_t)strtoul(argv[3], NULL, 0),
+		      argv[4]);
+}
