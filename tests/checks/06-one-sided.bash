@@ -65,13 +65,14 @@ check_write() {
 	[[ $line == "$(peer_sent)" ]] || fail 06.2 "not the immediate values that the peer has sent"
 }
 
-# Waits until the program has tried twice more to take the lock, or goes on without it.
+# Waits until the program has tried a dozen times more to take the lock, each time with two
+# packets, or goes on without it.
 until_tried() {
 	local before=$1
 	wait_begins
 	until late; do
 		counter rcvd_pkts
-		((value < before + 4)) || return 0
+		((value < before + 24)) || return 0
 		running && ! at_another || return 1
 		nap
 	done
@@ -169,6 +170,8 @@ check_lock() {
 	peer_complains
 	if [[ $complaint != sum* ]]; then
 		fail 06.5 "the peer wanted the lock, too: ${complaint:-it got no answer}"
+	elif ((status)) && printed '*the lock was 0x*, not ours'; then
+		fail 06.5 "did not hold the lock in each round"
 	elif ((status)); then
 		fail 06.6
 	elif [[ $complaint != "sum $((rounds + others))" ]]; then
