@@ -81,18 +81,23 @@ static int nothing_chosen(int list_err)
 	return todo("01.5");
 }
 
-/* Given: print what your functions find on one device. */
+/*
+ * Given: print what your functions find on one device, in one line, whatever
+ * they print themselves.
+ */
 static void show(struct ibv_device *device)
 {
 	struct ibv_context *context = ibv_open_device(device);
 	struct ibv_gid_entry gid = { 0 };
 	int port = context ? active_port(context) : 0;
+	int err = port ? find_gid(context, port, &gid) : -1;
 
-	printf("device %s: port %d", ibv_get_device_name(device), port);
-	if (port && find_gid(context, port, &gid) == 0)
-		printf(", GID index %u\n", gid.gid_index);
+	if (err)
+		printf("device %s: port %d, no GID\n",
+		       ibv_get_device_name(device), port);
 	else
-		puts(", no GID");
+		printf("device %s: port %d, GID index %u\n",
+		       ibv_get_device_name(device), port, gid.gid_index);
 	if (context)
 		ibv_close_device(context);
 }
