@@ -341,6 +341,9 @@ static void released(enum kind kind, const void *object, int result)
 		o->tried = true;
 	else if (o)
 		*o = (struct object){ 0 };
+	/* Most likely, because a call of the library's was made fail. */
+	if (result && library_calls && injected)
+		release_refused = true;
 	unlock();
 }
 
