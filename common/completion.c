@@ -18,9 +18,11 @@ static const char *usual_cause(enum ibv_wc_status status)
 	 */
 	case IBV_WC_LOC_LEN_ERR:
 	case IBV_WC_LOC_QP_OP_ERR:
-	case IBV_WC_REM_OP_ERR:
 		return "the message was longer than the receive, an SGE is "
 		       "outside its memory region, or the port went down";
+	case IBV_WC_REM_OP_ERR:
+		return "the message was longer than the receive, or the peer "
+		       "ended while it came: look at its output";
 	case IBV_WC_REM_INV_REQ_ERR:
 		return "the message was longer than the receive, or the "
 		       "peer's queue pair does not permit the operation";
