@@ -1151,6 +1151,8 @@ CALL(pid_t, fork, "EAGAIN ENOMEM", (void), ())
 
 /* --- librdmacm, which gives -1 and errno as well --- */
 
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
+
 /* Those that put a new object into *@object. */
 #define OBTAINS(kind, function, faults, parameters, arguments, object)	\
 	int function parameters						\
@@ -1201,6 +1203,8 @@ CALL(pid_t, fork, "EAGAIN ENOMEM", (void), ())
 		next(object);						\
 		released(kind, object, 0);				\
 	}
+
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 MAKES(EVENT_CHANNEL, struct rdma_event_channel, rdma_create_event_channel,
       "ENOENT EMFILE", (void), ())
@@ -1257,11 +1261,12 @@ CALL(int, rdma_disconnect, "EINVAL EIO", (struct rdma_cm_id *id), (id))
 int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
 	int fault = FAULT(rdma_ack_cm_event, "EIO");
-	struct rdma_cm_id *id =
-		event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? event->id : NULL;
+	struct rdma_cm_id *id = NULL;
 	int result;
 
 	NEXT(rdma_ack_cm_event);
+	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+		id = event->id;
 	if (!exists(CM_EVENT, event, HERE)) {
 		errno = EINVAL;
 		return -1;
