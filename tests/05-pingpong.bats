@@ -80,19 +80,7 @@ fake_server() {
 }
 
 # A link that some test changed is put right for the next.
-teardown() {
-	local job
-	for job in $(jobs -p); do
-		kill "$job" 2>/dev/null || :
-		wait "$job" 2>/dev/null || :
-	done
-	[[ ! -e $BATS_TEST_TMPDIR/world-changed ]] || {
-		rdma link delete rxe_0 2>/dev/null || :
-		ip link set eth0 mtu 1500 up
-		ip address replace 10.9.0.1/24 dev eth0
-		rdma link add rxe_0 type rxe netdev eth0
-	}
-}
+teardown() { put_right; }
 
 # The kernel knows of no memory region any more, nor of a queue pair of ours.
 nothing_left() {
@@ -102,8 +90,6 @@ nothing_left() {
 	[[ $(jq '[.[] | select(.comm | endswith("pingpong"))] | length' <<<"$output") == 0 ]] ||
 		fail "still there: $output"
 }
-
-change_world() { : >"$BATS_TEST_TMPDIR/world-changed"; }
 
 # --- the transfer ---
 

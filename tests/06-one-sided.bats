@@ -54,22 +54,6 @@ until_it_says() {
 # The process of a program that was started under timeout(1) as $1.
 process_of() { pgrep -P "$1"; }
 
-# Is each line of the sample in the header of $1 in $output, in this order? Numbers may
-# differ, and "..." stands for any lines, or for the rest of one.
-assert_sample() {
-	local sample line='' wanted printed
-	sample=$(sample_of "$1")
-	[[ $sample ]] || fail "there is no sample in $1"
-	exec {printed}< <(sed -E 's/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g' <<<"$output")
-	while IFS= read -r wanted; do
-		[[ $wanted != ... ]] || continue
-		while [[ $line != "${wanted%...}" && ! ($wanted == *' ...' && $line == "${wanted%...}"*) ]]; do
-			IFS= read -r -u "$printed" line || fail "not printed: $wanted"
-		done
-	done < <(sed -E 's/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g' <<<"$sample")
-	exec {printed}<&-
-}
-
 # The kernel knows of no memory region any more, nor of a queue pair of ours.
 nothing_left() {
 	run -0 rdma -j resource show mr
@@ -78,20 +62,7 @@ nothing_left() {
 	[[ $(jq '[.[] | select(.pid)] | length' <<<"$output") == 0 ]] || fail "still there: $output"
 }
 
-# A link that some test changed is put right for the next.
-teardown() {
-	local job
-	for job in $(jobs -p); do
-		kill "$job" 2>/dev/null || :
-		wait "$job" 2>/dev/null || :
-	done
-	[[ ! -e $BATS_TEST_TMPDIR/world-changed ]] || {
-		rdma link delete rxe_0 2>/dev/null || :
-		ip link set eth0 up
-		ip address replace 10.9.0.1/24 dev eth0
-		rdma link add rxe_0 type rxe netdev eth0
-	}
-}
+teardown() { put_right; }
 
 # --- one_sided ---
 
@@ -320,7 +291,7 @@ released: ibv_free_device_list'
 		run -1 limited "$program" -d mlx5_9
 		assert_line --partial 'no device called mlx5_9'
 	done
-	: >"$BATS_TEST_TMPDIR/world-changed"
+	change_world
 	ip link set eth0 down
 	for program in "$one_sided" "$violations" "$fence"; do
 		run -1 limited "$program"

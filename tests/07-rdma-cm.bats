@@ -48,35 +48,7 @@ nothing_left() {
 	done
 }
 
-# Is each line of the sample in the header of $1 in $output, in this order? Numbers may
-# differ, and "..." stands for any lines.
-assert_sample() {
-	local sample line='' wanted printed
-	sample=$(sample_of "$1")
-	[[ $sample ]] || fail "there is no sample in $1"
-	exec {printed}< <(sed -E 's/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g' <<<"$output")
-	while IFS= read -r wanted; do
-		[[ $wanted != ... ]] || continue
-		while [[ $line != "$wanted" ]]; do
-			IFS= read -r -u "$printed" line || fail "not printed: $wanted"
-		done
-	done < <(sed -E 's/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g' <<<"$sample")
-	exec {printed}<&-
-}
-
-teardown() {
-	local job
-	for job in $(jobs -p); do
-		kill "$job" 2>/dev/null || :
-		wait "$job" 2>/dev/null || :
-	done
-	[[ ! -e $BATS_TEST_TMPDIR/world-changed ]] || {
-		rdma link delete rxe_0 2>/dev/null || :
-		ip link set eth0 up
-		ip address replace 10.9.0.1/24 dev eth0
-		rdma link add rxe_0 type rxe netdev eth0
-	}
-}
+teardown() { put_right; }
 
 # --- rdma_ping ---
 
@@ -404,7 +376,7 @@ strange_server() {
 @test "device: without one the status is 77; one that is down, or no rdma_ucm, is an error" {
 	local program
 	[[ ${RDMA:-} != host ]] || skip "changes this machine's devices"
-	: >"$BATS_TEST_TMPDIR/world-changed"
+	change_world
 	mv /dev/infiniband/rdma_cm /dev/infiniband/away
 	run -1 limited "$ours"
 	mv /dev/infiniband/away /dev/infiniband/rdma_cm

@@ -367,10 +367,11 @@ RoCE v2"
 }
 
 @test "terminal: one that is closed ends the guest" {
+	# The typescript's first line holds the command itself: only a line "up" is its output.
 	script -qefc "$lab run -- sh -c 'echo up; exec sleep 60'" "$scratch/typescript" \
 		>/dev/null 2>&1 </dev/zero 3>&- &
 	local script=$!
-	eventually grep -q up "$scratch/typescript"
+	eventually grep -qs '^up' "$scratch/typescript"
 	qemu_pid=$(pgrep -f "qemu.*$project/build")
 	kill -KILL "$script"
 	eventually gone "$qemu_pid"
