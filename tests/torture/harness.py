@@ -2,7 +2,7 @@
 
 A part is a program of its own. It starts itself again inside a guest of the
 lab, with the same arguments, does its work there and prints one line for each
-failure. The last line is "NAME: N cases, N failures, N s".
+failure. The last line is "NAME: N cases, N failures, N tried twice, N s".
 """
 import concurrent.futures
 import glob
@@ -237,6 +237,8 @@ class Results:
         self.part = part
         self.cases = 0
         self.failures = 0
+        self.again = []
+        self.tried_twice = 0
         self.start = time.monotonic()
         self.lock = threading.Lock()
 
@@ -246,10 +248,29 @@ class Results:
             self.cases += 1
             if fault:
                 self.failures += 1
-                print("FAIL %s: %s" % (name, fault))
-                for line in details.strip().splitlines()[-6:]:
-                    print("       " + line)
-                sys.stdout.flush()
+                self.show("FAIL", name, fault, details)
+
+    def attempt(self, name, function, *arguments):
+        """One case: @function returns its fault, or None, and the output.
+
+        On a busy machine a peer may come too late, and then the case shows
+        nothing. So whatever was wrong is tried once more at the end, when
+        no other case runs, and that counts.
+        """
+        fault, details = function(*arguments)
+        if not fault:
+            self.case(name)
+            return
+        with self.lock:
+            self.show("again", name, fault, details)
+            self.again.append((name, function, arguments))
+
+    @staticmethod
+    def show(word, name, fault, details):
+        print("%s %s: %s" % (word, name, fault))
+        for line in details.strip().splitlines()[-6:]:
+            print("       " + line)
+        sys.stdout.flush()
 
     def progress(self, what):
         """Says what comes next, and how far it is."""
@@ -257,9 +278,17 @@ class Results:
                                          self.cases, what))
         sys.stdout.flush()
 
+    def try_again(self):
+        """Has every case that was wrong once more, one after the other."""
+        for name, function, arguments in self.again:
+            self.tried_twice += 1
+            self.case(name, *function(*arguments))
+        self.again = []
+
     def end(self):
         """Prints the last line and ends the program."""
-        print("%s: %d cases, %d failures, %.0f s" %
-              (self.part, self.cases, self.failures,
+        self.try_again()
+        print("%s: %d cases, %d failures, %d tried twice, %.0f s" %
+              (self.part, self.cases, self.failures, self.tried_twice,
                time.monotonic() - self.start))
         sys.exit(1 if self.failures or not self.cases else 0)
