@@ -3,9 +3,9 @@
  *
  *	broken SIZE
  *
- * The address and the rkey are right, and so are the rights. All pieces arrive
- * except the last one. To have only one process, the queue pair is connected
- * to itself.
+ * Queue pair A writes, and B is the target, both in this process. The address
+ * and the rkey are right, and so are the rights. All pieces arrive except the
+ * last one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,22 +17,50 @@
 #define PIECE 1000
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 
+/* Fill all of @to with letters, another one in each piece. */
+static int write_all(struct ibv_qp *qp, struct ibv_mr *from, struct ibv_mr *to)
+{
+	const size_t size = to->length;
+	struct ibv_wc wc;
+
+	for (size_t done = 0; done < size; done += PIECE) {
+		struct ibv_sge sge = {
+			.addr = (uintptr_t)from->addr,
+			.length = PIECE,
+			.lkey = from->lkey,
+		};
+		struct ibv_send_wr *bad_wr, write = {
+			.sg_list = &sge, .num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = { .remote_addr = (uintptr_t)to->addr + done,
+				     .rkey = to->rkey },
+		};
+
+		memset(from->addr, 'a' + (int)(done / PIECE % 26), PIECE);
+		if (failed(ibv_post_send(qp, &write, &bad_wr), "WRITE") ||
+		    connection_wait(qp->send_cq, -1, 10, &wc, "a WRITE"))
+			return -1;
+	}
+	return 0;
+}
+
 int main(int argc, char *argv[])
 {
 	struct ibv_device **list = NULL;
 	struct ibv_context *context = NULL;
 	struct ibv_pd *pd = NULL;
 	struct ibv_cq *cq = NULL;
-	struct ibv_qp *qp = NULL;
+	struct ibv_qp *a = NULL, *b = NULL;
 	struct ibv_mr *from = NULL, *to = NULL;
-	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 1, .max_send_sge = 1 } };
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1, .max_send_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
 	const struct connection_depth depth = { .mine = 1, .peers = 1 };
 	struct path path = { .port_num = 1, .mtu = IBV_MTU_1024 };
-	struct address self = { .psn = 1 };
 	int size = argc == 2 ? atoi(argv[1]) : 2999, status = EXIT_FAILURE;
 	char *buf = calloc(1, size), piece[PIECE];
-	struct ibv_wc wc;
 
 	start_output();
 	list = ibv_get_device_list(NULL);
@@ -52,39 +80,28 @@ int main(int argc, char *argv[])
 	from = ibv_reg_mr(pd, piece, PIECE, 0);
 	to = ibv_reg_mr(pd, buf, size, RIGHTS);
 	init.send_cq = init.recv_cq = cq;
-	qp = ibv_create_qp(pd, &init);
+	a = ibv_create_qp(pd, &init);
+	b = ibv_create_qp(pd, &init);
 	if (missing(from, "ibv_reg_mr") || missing(to, "ibv_reg_mr") ||
-	    missing(qp, "ibv_create_qp") || connection_init(qp, 1, RIGHTS))
+	    missing(a, "ibv_create_qp") || missing(b, "ibv_create_qp") ||
+	    connection_init(a, 1, RIGHTS) || connection_init(b, 1, RIGHTS) ||
+	    connection_join(a, b, &path, depth) ||
+	    connection_join(b, a, &path, depth))
 		goto out;
-	self.qpn = qp->qp_num;
-	self.gid = path.gid.gid;
-	if (connection_start(qp, &path, depth, &self, &self))
-		goto out;
-	checkpoint("registered");
-	for (int done = 0; done < size; done += PIECE) {
-		struct ibv_sge sge = { .addr = (uintptr_t)piece,
-			.length = PIECE, .lkey = from->lkey };
-		struct ibv_send_wr *bad_wr, write = {
-			.sg_list = &sge, .num_sge = 1,
-			.opcode = IBV_WR_RDMA_WRITE,
-			.send_flags = IBV_SEND_SIGNALED,
-			.wr.rdma = { .remote_addr = (uintptr_t)buf + done,
-				     .rkey = to->rkey } };
 
-		memset(piece, 'a' + done / PIECE % 26, PIECE);
-		if (failed(ibv_post_send(qp, &write, &bad_wr), "WRITE") ||
-		    connection_wait(cq, -1, 10, &wc, "a WRITE"))
-			goto out;
-	}
+	checkpoint("registered");
+	if (write_all(a, from, to))
+		goto out;
 	status = EXIT_SUCCESS;
 	for (int i = 0; i < size; i++)
 		if (buf[i] != 'a' + i / PIECE % 26)
 			status = EXIT_FAILURE;
 	printf("%s %d bytes\n", status ? "not the right" : "arrived:", size);
+
 out:
-	status |= RELEASE(ibv_destroy_qp, qp) | RELEASE(ibv_dereg_mr, to);
-	status |= RELEASE(ibv_dereg_mr, from) | RELEASE(ibv_destroy_cq, cq);
-	status |= RELEASE(ibv_dealloc_pd, pd);
+	status |= RELEASE(ibv_destroy_qp, b) | RELEASE(ibv_destroy_qp, a);
+	status |= RELEASE(ibv_dereg_mr, to) | RELEASE(ibv_dereg_mr, from);
+	status |= RELEASE(ibv_destroy_cq, cq) | RELEASE(ibv_dealloc_pd, pd);
 	status |= RELEASE(ibv_close_device, context);
 	status |= RELEASE_VOID(ibv_free_device_list, list);
 	free(buf);

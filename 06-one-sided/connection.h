@@ -6,6 +6,7 @@
  *
  *	connection_init()	RESET -> INIT, with the peer's rights
  *	connection_start()	INIT -> RTR -> RTS, when the peer is known
+ *	connection_join()	the same for a peer in this process
  *	connection_introduce()	find the peer over TCP, then start
  *	connection_offer()	tell the peer where our memory is
  *	connection_take()	learn where the peer's memory is
@@ -100,6 +101,20 @@ static inline int connection_start(struct ibv_qp *qp, const struct path *path,
 				    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
 		      "ibv_modify_qp(RTR -> RTS)");
+}
+
+/* INIT -> RTR -> RTS: connected to @peer, a queue pair on the same port. */
+static inline int connection_join(struct ibv_qp *qp, const struct ibv_qp *peer,
+				  const struct path *path,
+				  struct connection_depth depth)
+{
+	const struct address local = { .psn = 0 }, remote = {
+		.lid = path->port.lid,
+		.qpn = peer->qp_num,
+		.gid = path->gid.gid,
+	};
+
+	return connection_start(qp, path, depth, &local, &remote);
 }
 
 /*

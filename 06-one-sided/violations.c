@@ -112,17 +112,6 @@ static int create(struct end *end, const struct world *world)
 	return 0;
 }
 
-static int connect_to(const struct end *end, const struct end *peer,
-		      const struct path *path)
-{
-	const struct address local = { .psn = 0 }, remote = {
-		.lid = path->port.lid, .qpn = peer->qp->qp_num,
-		.gid = path->gid.gid,
-	};
-
-	return connection_start(end->qp, path, end->depth, &local, &remote);
-}
-
 /* Without a line for each release, because there are so many. */
 static int destroy(struct end *end)
 {
@@ -228,8 +217,8 @@ static int attempt(struct world *world, const struct mistake *mistake)
 	memset(world->a, 'a', SIZE);
 	memset(world->b, 'b', SIZE);
 	if (create(&a, world) || create(&b, world) ||
-	    connect_to(&a, &b, &world->path) ||
-	    connect_to(&b, &a, &world->path))
+	    connection_join(a.qp, b.qp, &world->path, a.depth) ||
+	    connection_join(b.qp, a.qp, &world->path, b.depth))
 		goto out;
 
 	err = post(&a, world, mistake);
