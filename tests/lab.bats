@@ -54,6 +54,15 @@ ends_with() {
 	((status == $1)) || fail "status $status, not $1"
 }
 
+# Kills the terminal of script(1), which was started last, when $1 is in its output.
+close_terminal_at() {
+	local script=$!
+	eventually grep -qs "$1" "$scratch/typescript"
+	qemu_pid=$(pgrep -f "qemu.*$project/build|qemu.*$scratch")
+	kill -KILL "$script"
+	eventually gone "$qemu_pid"
+}
+
 gone() { [[ ! -e /proc/$1 ]] || grep -q '^State:.*zombie' "/proc/$1/status"; }
 
 # --- the command in the guest ---
@@ -367,14 +376,17 @@ RoCE v2"
 }
 
 @test "terminal: one that is closed ends the guest" {
-	# The typescript's first line holds the command itself: only a line "up" is its output.
-	script -qefc "$lab run -- sh -c 'echo up; exec sleep 60'" "$scratch/typescript" \
-		>/dev/null 2>&1 </dev/zero 3>&- &
-	local script=$!
-	eventually grep -qs '^up' "$scratch/typescript"
-	qemu_pid=$(pgrep -f "qemu.*$project/build")
-	kill -KILL "$script"
-	eventually gone "$qemu_pid"
+	# The typescript begins with the command itself, in which "up 42" does not occur.
+	script -qefc "$lab run -- sh -c 'echo up \$((40 + 2)); exec sleep 60'" \
+		"$scratch/typescript" >/dev/null 2>&1 </dev/zero 3>&- &
+	close_terminal_at 'up 42'
+}
+
+@test "terminal: one that is closed ends the guest of make run-05, which the kernel tells make only" {
+	make -s -C "$project" "BUILD=$scratch/out" build
+	RDMA=lab script -qefc "exec make -C $project BUILD=$scratch/out run-05 \
+		ARGS='-n 1000000'" "$scratch/typescript" >/dev/null 2>&1 </dev/zero 3>&- &
+	close_terminal_at 'server | '
 }
 
 @test "terminal: lab shell is a bash that has one" {

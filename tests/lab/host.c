@@ -924,13 +924,14 @@ static int carry(struct guest *g, const struct options *o, int resized)
 			size_changed = false;
 			send_terminal_size(g);
 		}
+		bool wants_input = stdin_open && !g->sending;
 		struct pollfd p[] = {
 			{ .fd = g->port,
 			  .events = g->sending ? POLLIN | POLLOUT : POLLIN },
 			{ .fd = g->console, .events = POLLIN },
 			{ .fd = resized, .events = POLLIN },
-			{ .fd = stdin_open && !g->sending ? STDIN_FILENO : -1,
-			  .events = POLLIN },
+			{ .fd = wants_input || o->tty ? STDIN_FILENO : -1,
+			  .events = wants_input ? POLLIN : 0 },
 		};
 
 		if (poll(p, 4, -1) < 0) {
@@ -946,6 +947,10 @@ static int carry(struct guest *g, const struct options *o, int resized)
 
 			size_changed = read(resized, &info, sizeof(info)) > 0;
 		}
+		/* A closed terminal sends SIGHUP to its session leader only,
+		 * and make, if it is that, waits for us. */
+		if (o->tty && p[3].revents & POLLHUP)
+			end_by_signal(SIGHUP);
 		if (p[3].revents) {
 			int more = send_input(g);
 
