@@ -10,7 +10,8 @@
  * them which version it speaks, and waits for the next one. The client prints
  * what became of its request.
  *
- * make try-07 runs both sides. Write the bodies marked TODO.
+ * make try-07 runs it as the server, with a client as its peer; make try-07
+ * ARGS=refuse as the client. Write the bodies marked TODO.
  *
  *	$ exercise 7471 3 10.9.0.1
  *	refused: version 4, take the new one
@@ -46,7 +47,7 @@ struct hello {
 
 /*
  * TODO 07.1: fill in @hello with MAGIC and @version, leave the text as it is,
- * and make @param send it as private data. See struct rdma_conn_param in
+ * and make @hello the private data of @param. See struct rdma_conn_param in
  * rdma_connect(3), and htonl(3).
  */
 static void say_hello(struct rdma_conn_param *param, struct hello *hello,
@@ -66,8 +67,8 @@ static void say_hello(struct rdma_conn_param *param, struct hello *hello,
  * TODO 07.2: the peer's private data stands at @data and has @size bytes. Copy
  * it to @hello, with the version in the byte order of this machine. Return 0,
  * or -1 if it is no hello: too short, or without the right magic. @data can be
- * NULL if there is none. Anybody can send anything: a text from the peer need
- * not end with a zero, and yours must.
+ * NULL if there is none. Anybody can send anything, so the peer's text may lack
+ * the zero at its end. The text in @hello must have it.
  */
 static int read_hello(const void *data, size_t size, struct hello *hello)
 {
@@ -123,8 +124,8 @@ static void print_refusal(const struct rdma_cm_event *event)
 }
 
 /*
- * TODO 07.5: is @event, a CONNECT_REQUEST, that of a client whose hello has our
- * @version? Return 1 if it is, and 0 if it is not.
+ * TODO 07.5: @event is the CONNECT_REQUEST of a client. Return 1 if its private
+ * data is a hello with our @version, and otherwise 0.
  */
 static int is_welcome(const struct rdma_cm_event *event, uint32_t version)
 {
