@@ -42,7 +42,7 @@
 #include "events.h"
 #include "rounds.h"
 
-/* An ACK that is missing: send again after 4.096 us * 2^14 = 67 ms. The CM
+/* Without an ACK, we send again after 4.096 us * 2^14 = 67 ms. The CM
  * takes 17 to 19, up to 2.1 s: one lost packet would cost that much. */
 #define ACK_TIMEOUT 14
 /* A sender that is too early waits 0.64 ms. The CM would take 0: 655 ms. */
@@ -216,7 +216,7 @@ static int establish(struct connection *c, bool client)
 	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
 	int err;
 
-	/* The numbers of a request are turned round: they are ours. */
+	/* In the event they have changed places: these are for us. */
 	if (!client && c->param.initiator_depth < 1) {
 		print_error(0, "the client serves no RDMA READ");
 		print_hint("is the peer an rping, or a rdma_ping?");

@@ -1,8 +1,8 @@
 /*
  * sync_ping.c - the same connection with calls that wait by themselves
  *
- * Without an event channel, a call of the CM waits until it is done. The price:
- * no call has a deadline. If the peer goes silent, this program waits for ever.
+ * Without an event channel, a call of the CM waits until it is done. But
+ * no call has a deadline: if the peer goes silent, this program waits for ever.
  * The peer may also be rdma-core's rdma_server or rdma_client.
  *
  * Sides: server and client; make run-07 PROGRAM=sync_ping starts both
@@ -57,7 +57,7 @@ static int took(struct endpoint *e, const char *name, int result)
 	return 0;
 }
 
-/* 1. Identifier, with a queue pair unless it listens: see @addr. */
+/* 1. An identifier that listens, or one with a queue pair: see @addr. */
 static int create(struct endpoint *e, struct rdma_addrinfo *addr,
 		  struct rdma_cm_id **id)
 {
@@ -187,7 +187,7 @@ int main(int argc, char *argv[])
 		err = serve(&e, addr) || receive_message(&e) ||
 		      send_message(&e);
 
-	/* 5. If the peer was faster, this is its end of the connection. */
+	/* 5. If the peer has disconnected first, this is our answer. */
 	if (!err && !took(&e, "rdma_disconnect", rdma_disconnect(e.id)))
 		status = EXIT_SUCCESS;
 
