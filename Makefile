@@ -45,6 +45,7 @@ main_first := $(foreach c,$(chapters),$(filter $(main_sources),$(filter $c/%,$(s
 	$(filter-out $(main_sources),$(filter $c/%,$(sources))))
 common := $(patsubst %.c,$(OUT)/%.o,$(wildcard common/*.c))
 peer := $(OUT)/tests/grading/peer $(OUT)/tests/grading/cm_peer
+world := $(OUT)/tests/grading/world.so
 
 ##@ Building and looking around
 .PHONY: help build
@@ -204,8 +205,12 @@ packages:
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
-# Whoever makes one of the two peers may want the other.
-$(firstword $(peer)): | $(lastword $(peer))
+# Whoever makes the first of the peers may want the other one, and the worlds of chapter 01.
+$(firstword $(peer)): | $(lastword $(peer)) $(world)
+$(world): tests/grading/world.c $(OUT)/flags | packages
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  LD    $@")
+	$(Q)$(CC) -std=c11 $(WARNINGS) -O2 $(CPPFLAGS) $(VERBS_CFLAGS) -fPIC -shared -o $@ $<
 
 $(OUT)/%: $(OUT)/%.o $(common)
 	@$(if $(V),,echo "  LD    $@")
@@ -225,5 +230,5 @@ $(OUT)/flags: FORCE
 .PHONY: FORCE
 FORCE:
 
-.SECONDARY:
+.PRECIOUS: $(OUT)/%.o
 -include $(programs:%=%.d) $(peer:=.d) $(common:.o=.d)

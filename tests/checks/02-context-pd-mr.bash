@@ -6,171 +6,158 @@ points 02.3 4 exercise 'reports keys, and refusals by name' 'man 3 strerrorname_
 points 02.4 4 exercise 'releases all, in order' 'man 3 ibv_dealloc_pd'
 points 02.5 4 broken 'broken.c registers the whole buffer' 'man 3 ibv_reg_mr'
 
-tracing=/sys/kernel/tracing
-
-# Has the kernel write down the access flags of each region it is asked for. No key tells
-# them: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE never showed.
-# Kernel documentation: trace/kprobetrace.rst.
-trace_registrations() {
-	# shellcheck disable=SC2016 # $arg5 is the kernel's
-	mount -t tracefs tracing "$tracing" &&
-		echo 'p:reg_mr rxe_reg_user_mr access=$arg5:x32' >"$tracing/kprobe_events" &&
-		echo 1 >"$tracing/events/kprobes/reg_mr/enable" || exit "$own_fault"
+# No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
+# never showed.
+watch_registrations() {
+	# shellcheck disable=SC2016 # they are the kernel's
+	probe reg_mr rxe_reg_user_mr 'length=$arg3:u64' 'access=$arg5:x32'
 }
 
-# Sets `got` to the access flags of all regions registered until now, in their order.
-registered_flags() {
-	local line flags=()
-	while read -r line; do
-		[[ $line != *access=0x* ]] || flags+=($((${line##*=})))
-	done <"$tracing/trace"
-	sort_flags got "${flags[@]}"
-}
-
-# Sets `want` to what RIGHTS... are as values of `enum ibv_access_flags`, in their order.
+# Sets `flags` to what LETTERS are as values of `enum ibv_access_flags`.
 access_flags() {
-	local letters flags=()
-	for letters; do
-		flags+=(0)
-		[[ $letters != *L* ]] || ((flags[-1] |= 1))
-		[[ $letters != *W* ]] || ((flags[-1] |= 2))
-		[[ $letters != *R* ]] || ((flags[-1] |= 4))
-		[[ $letters != *A* ]] || ((flags[-1] |= 8))
-	done
-	sort_flags want "${flags[@]}"
+	flags=0
+	[[ $1 != *L* ]] || ((flags |= 1))
+	[[ $1 != *W* ]] || ((flags |= 2))
+	[[ $1 != *R* ]] || ((flags |= 4))
+	[[ $1 != *A* ]] || ((flags |= 8))
+	printf -v flags 0x%x "$flags"
 }
 
-# sort_flags VARIABLE FLAGS...: an array's indices come in their order.
-sort_flags() {
-	local flags count=() all=''
-	for flags in "${@:2}"; do
-		((++count[flags]))
+# shuffle VARIABLE WORD...: an array of the words, in random order.
+shuffle() {
+	local -n words=$1
+	local i left=("${@:2}")
+	while ((${#left[@]})); do
+		random i 0 $((${#left[@]} - 1))
+		words+=("${left[i]}")
+		left=("${left[@]:0:i}" "${left[@]:i+1}")
 	done
-	for flags in "${!count[@]}"; do
-		while ((count[flags]--)); do
-			printf -v all '%s 0x%x' "$all" "$flags"
-		done
-	done
-	printf -v "$1" %s "${all# }"
 }
 
-check_exercise() {
-	local length i all=(- L R LR LW LA LRW LWA LWRA W A WR) ask=() granted=() refused=() \
-		object key letters line bad got want
-	random length 1000 60000
-	# In a random order; L, R and W alone are always there.
-	while ((${#all[@]})); do
-		random i 0 $((${#all[@]} - 1))
-		letters=${all[i]}
-		all=("${all[@]:0:i}" "${all[@]:i+1}")
-		random i 0 2
-		((i)) || [[ $letters == [LRW] ]] || continue
-		ask+=("$letters")
+# In any world: no right at all; each letter alone and together; refused ones, none of
+# which comes first or last, so that the first and the last region are forgotten by those
+# who forget one.
+choose_rights() {
+	local middle=() ends=() letters
+	shuffle ends LR LW LA RL
+	shuffle middle - L R WL LRWA W A WR "${ends[@]:2}"
+	ask=("${ends[0]}" "${middle[@]}" "${ends[1]}")
+	for letters in "${ask[@]}"; do
 		if [[ $letters == *[WA]* && $letters != *L* ]]; then
 			refused+=("$letters")
 		else
 			granted+=("$letters")
 		fi
 	done
+}
 
-	trace_registrations
-	start exercise "$length" "${ask[@]}"
-	if ! at registered; then
-		fail 02.1
-		return
-	fi
-	access_flags "${granted[@]}"
-	registered_flags
-	if [[ $got == "$want" ]]; then
-		ok 02.1
-	else
-		fail 02.1 "registered with other access flags than asked for: $got, not $want" \
-			"rxe_reg_user_mr: $got"
-	fi
-	kernel mr
-	if ((${#objects[@]} != ${#granted[@]})); then
-		fail 02.2 "${#objects[@]} regions, not ${#granted[@]}" "rdma resource show mr: ${#objects[@]}"
-	else
-		ok 02.2
-		for object in "${objects[@]}"; do
-			field mrlen "$object"
-			[[ $value == "$length" ]] ||
-				fail 02.2 "a region of another length than $length" "$object"
-		done
-	fi
-
-	# Each line must name keys that the kernel has, and each refusal its reason.
-	bad=''
+# Has the kernel got the flags that were asked for, in their order? How many regions
+# there are is another question.
+right_flags() {
+	local letters flags i=0 want=()
+	calls_of reg_mr
 	for letters in "${granted[@]}"; do
-		key=''
-		for object in "${objects[@]}"; do
-			field lkey "$object" && printf -v key '%s: lkey 0x%08x' "$letters" "$value"
-			field rkey "$object" && printf -v key '%s rkey 0x%08x' "$key" "$value"
-			! printed "$key" || break
-			key=''
-		done
-		[[ $key ]] || : "${bad:=$letters}"
+		access_flags "$letters"
+		want+=("$flags")
+		if [[ ${calls[i]:-} == *access=$flags ]]; then
+			((i += 1))
+		fi
 	done
+	witness="ibv_reg_mr(): ${calls[*]##*access=}; asked for: ${want[*]}"
+	((i == ${#calls[@]}))
+}
+
+right_count() {
+	kernel mr
+	witness="rdma resource show mr: ${#objects[@]}"
+	((${#objects[@]} == ${#granted[@]}))
+}
+
+right_length() {
+	local object
+	for object in "${objects[@]}"; do
+		field mrlen "$object"
+		witness=$object
+		[[ $value == "$length" ]] || return 1
+	done
+}
+
+# about LETTERS: sets `found` to what the program says of it.
+about() {
+	find_lines "$1: (lkey|refused) .*"
+	witness="printed: ${found[*]:-no line about $1}"
+	((${#found[@]} == 1))
+}
+
+right_keys() {
+	local i key='0[xX]([0-9a-fA-F]{1,8})'
+	for ((i = 0; i < ${#granted[@]}; i++)); do
+		about "${granted[i]}" &&
+			[[ ${found[0]} =~ ^${granted[i]}:\ lkey\ $key\ rkey\ $key$ ]] &&
+			has_keys "${objects[i]}" $((16#${BASH_REMATCH[1]})) $((16#${BASH_REMATCH[2]})) || return
+	done
+}
+
+has_keys() {
+	field lkey "$1"
+	((value == $2)) && field rkey "$1" && ((value == $3))
+}
+
+right_refusals() {
+	local letters
 	for letters in "${refused[@]}"; do
-		printed "$letters: refused EINVAL" || : "${bad:=$letters}"
+		about "$letters" && [[ ${found[0]} == "$letters: refused EINVAL" ]] || return
 	done
-	if [[ $bad ]]; then
-		# Its form is what counts: keys are others each time.
-		line=$(printf '%s\n' "${lines[@]}" | grep -m 1 "^$bad:" || echo "no line about $bad")
-		line=$(sed -E ':next; s/(0xX*)[0-9a-f]/\1X/; t next' <<<"$line")
-		fail 02.3 "not right, X being a digit: $line" \
-			"keys of a region, each as 0x and eight digits, or: refused EINVAL"
-	elif (($(printf '%s\n' "${lines[@]}" | grep -c ': lkey\|: refused') != ${#ask[@]})); then
-		fail 02.3 "not one line for each of ${ask[*]}"
-	else
-		ok 02.3
-	fi
+}
 
+check_exercise() {
+	local length ask=() granted=() refused=()
+	random length 5000 60000
+	choose_rights
+	watch_registrations
+	start exercise "$length" "${ask[@]}"
+	reach 02.1 registered || return
+	expect 02.1 "registered with other access flags than asked for" right_flags
+	((!${#calls[@]})) || ok 02.1
+	expect 02.2 "not ${#granted[@]} regions" right_count &&
+		expect 02.2 "a region of another length than $length" right_length && ok 02.2
+	if ((${#objects[@]} == ${#granted[@]})); then
+		expect 02.3 "wanted for each region: its keys, as 0x and eight digits" right_keys &&
+			expect 02.3 "wanted for each refusal: refused EINVAL" right_refusals && ok 02.3
+	fi
 	# Nothing is released where nothing was.
-	kernel mr
-	((${#objects[@]})) || return
-	go
-	if ! at clean; then
-		fail 02.4
-		return
-	fi
-	kernel mr
-	local left=${#objects[@]}
-	kernel pd
-	if ((left + ${#objects[@]})); then
-		fail 02.4 "at CHECKPOINT clean there is still something" \
-			"$left memory regions, ${#objects[@]} protection domains"
-	else
+	if ((${#objects[@]})); then
+		keep_context
 		go
-		finish
-		if ((status == 0)); then ok 02.4; else fail 02.4; fi
+		reach 02.4 clean &&
+			expect 02.4 "at CHECKPOINT clean all regions and the protection domain are to be gone" released mr pd &&
+			go && finish && expect 02.4 "the exit status is $status" ends_with 0 && ok 02.4
 	fi
-
+	# A letter that means nothing is no right, and not no rights.
+	run exercise 100 LX
+	expect 02.1 "the rights LX are taken for rights: not -1" printed '*not the letters of rights: LX'
 	# What the kernel doesn't let us lock, it refuses: no failure of the program.
 	memlock=4 run exercise 60000 L
-	printed 'L: refused ENOMEM' || fail 02.3 "with a low RLIMIT_MEMLOCK: not \"L: refused ENOMEM\""
-	# A letter that means nothing is no right, and not no rights.
-	run exercise 100 "LX"
-	((status == 2)) || fail 02.1 "exit status $status for the rights LX, not 2"
+	expect 02.3 "with a low RLIMIT_MEMLOCK: not \"L: refused ENOMEM\"" printed '*L: refused ENOMEM'
+}
+
+# Its rights are to stay.
+whole_buffer() {
+	kernel mr
+	calls_of reg_mr
+	field mrlen "${objects[0]:-}"
+	witness="${objects[*]:-no region}"
+	((${#objects[@]} == 1)) && [[ $value == "$length" && ${calls[*]} == *access=0x[37bf] ]]
 }
 
 check_broken() {
 	local length
 	random length 5000 50000
+	watch_registrations
 	start broken "$length"
-	if ! at registered; then
-		fail 02.5
-		return
-	fi
-	kernel mr
-	field mrlen "${objects[0]:-}"
-	if ((${#objects[@]} != 1)) || [[ $value != "$length" ]]; then
-		fail 02.5 "the region has not $length bytes" "${objects[*]:-no region}"
-		return
-	fi
-	go
-	finish
-	if ((status == 0)); then ok 02.5; else fail 02.5; fi
+	reach 02.5 registered &&
+		expect 02.5 "not one region of $length bytes, with the same rights" whole_buffer &&
+		go && finish && expect 02.5 "the exit status is $status" ends_with 0 && ok 02.5
 }
 
 # make try-02 [ARGS="LENGTH RIGHTS..."]

@@ -8,131 +8,154 @@ points 04.5 4 exercise 'ERR -> RTS' 'man 3 ibv_modify_qp'
 points 04.6 4 broken 'broken.c delivers its message' 'man 3 ibv_modify_qp'
 
 # qp NAME FIELD VALUE...: has the queue pair that the program calls NAME these in the
-# kernel? Else sets `wrong`.
+# kernel?
 qp() {
-	local name=$1 number object
-	wrong=''
-	qpn_of "$name"
-	number=$value
+	local name=$1 object had
 	shift
 	for object in "${objects[@]}"; do
-		field lqpn "$object"
-		[[ $value == "$number" ]] || continue
+		[[ " $object " == *" lqpn ${number[$name]} "* ]] || continue
 		while (($#)); do
 			field "$1" "$object"
-			[[ $value == "$2" ]] ||
-				{ wrong="$name: $1 ${value:-unknown}, not $2" && return 1; }
+			had=$value
+			if [[ $1 == *psn ]]; then
+				printf -v had '0x%06x, not 0x%06x' "$value" "$2"
+			else
+				had+=", not $2"
+			fi
+			witness="$name: ${1/-/_} $had"
+			[[ $value == "$2" ]] || return 1
 			shift 2
 		done
 		return 0
 	done
-	wrong="$name: the kernel has no such queue pair"
+	witness="$name: no queue pair with the number ${number[$name]:-that was printed}"
 	return 1
 }
 
-# Waits for CHECKPOINT $2, or fails $1.
-reach() {
-	if ! at "$2"; then
-		fail "$1"
-		return 1
-	fi
-	kernel qp
-}
+# Both of them: FIELD VALUE for A and B.
+both() { qp A "$1" "$2" && qp B "$1" "$3"; }
 
-# Sets `value` to what the program says is the number of queue pair $1.
-qpn_of() {
-	local line
-	value=''
-	for line in "${lines[@]}"; do
-		[[ ! $line =~ ^$1:\ QPN\ (0x[0-9a-f]{1,6})$ ]] || value=$((BASH_REMATCH[1]))
+# reach_state CHECK NAME: the checkpoint, and what the kernel has there.
+reach_state() {
+	local name
+	reach "$@" || return
+	kernel qp
+	for name in A B; do
+		find_lines "$name: QPN 0x[0-9a-f]+"
+		number[$name]=$((${found[0]:+${found[0]##* }}))
 	done
 }
 
+# What goes to RTR: the path MTU, which no list of the kernel's shows. 3 is 1024.
+right_mtu() {
+	calls_of modify 'state=2 *'
+	local all=${#calls[@]}
+	calls_of modify 'state=2 mtu=3'
+	witness="path_mtu: ${#calls[@]} of $all calls that ask for RTR have IBV_MTU_1024"
+	((${#calls[@]} == all))
+}
+
+refused_first() {
+	find_lines 'RESET -> RTR: [A-Z]+'
+	witness="printed: ${found[*]:-nothing about RESET -> RTR}"
+	[[ ${found[*]} == 'RESET -> RTR: EINVAL' ]]
+}
+
+# read_back NAME PSN PSN: is this what the program prints, and has it asked the device?
+read_back() {
+	local hex='0[xX]([0-9a-fA-F]{1,8})'
+	find_lines "$1: state .*"
+	witness="printed: ${found[*]:-no line about $1}"
+	((${#found[@]} == 1)) &&
+		[[ ${found[0]} =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
+		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return
+	calls_of query
+	witness="ibv_query_qp() was called ${#calls[@]} times"
+	((${#calls[@]} >= 2))
+}
+
 check_exercise() {
-	local psn=() i victim other a='' b='' wrong object
+	local psn=() i victim=A other=B mine theirs a b line
+	local -A number=()
 	for i in 0 1 2; do
 		random "psn[$i]" 65536 16777215
 	done
 	random i 0 1
-	victim=A other=B
-	((i)) || victim=B other=A
+	mine=${psn[2]} theirs=${psn[1]}
+	((!i)) || victim=B other=A theirs=${psn[0]}
+	# shellcheck disable=SC2016 # they are the kernel's; struct ib_qp_attr
+	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32'
+	probe query rxe_query_qp
 	start exercise "${psn[@]}" "$victim"
 
-	reach 04.1 init || return
-	if qp A state INIT && qp B state INIT; then
-		ok 04.1
-	else
-		fail 04.1 "at CHECKPOINT init" "$wrong"
-	fi
-	printed 'RESET -> RTR: EINVAL' || fail 04.2 "to_rtr() in RESET has to return the EINVAL of ibv_modify_qp()"
+	reach_state 04.1 init || return
+	expect 04.1 "at CHECKPOINT init" both state INIT INIT && ok 04.1
+	expect 04.2 "to_rtr() in RESET has to return the EINVAL of ibv_modify_qp()" refused_first
 	go
-
-	reach 04.2 rtr || return
-	qpn_of A && a=$value
-	qpn_of B && b=$value
-	if qp A state RTR rqpn "$b" rq-psn "${psn[1]}" && qp B state RTR rqpn "$a" rq-psn "${psn[0]}"; then
-		ok 04.2
-	else
-		fail 04.2 "at CHECKPOINT rtr" "$wrong"
-	fi
+	reach_state 04.2 rtr || return
+	a=${number[A]} b=${number[B]}
+	expect 04.2 "at CHECKPOINT rtr" both state RTR RTR &&
+		expect 04.2 "connected to another queue pair than the peer's" both rqpn "$b" "$a" &&
+		expect 04.2 "expects another first packet than the peer's" both rq-psn "${psn[1]}" "${psn[0]}" &&
+		expect 04.2 "the path MTU is to be 1024" right_mtu && ok 04.2
 	go
+	reach_state 04.3 rts || return
+	expect 04.3 "at CHECKPOINT rts" both state RTS RTS &&
+		expect 04.3 "another first PSN than was asked for" both sq-psn "${psn[0]}" "${psn[1]}" && ok 04.3
+	go
+	reach_state 04.4 error || return
+	printf -v line '0x%06x, rq_psn 0x%06x' "${psn[0]}" "${psn[1]}"
+	expect 04.4 "not read back: A: state 3, sq_psn $line" read_back A "${psn[0]}" "${psn[1]}" &&
+		expect 04.4 "not read back, of B" read_back B "${psn[1]}" "${psn[0]}" && ok 04.4
+	expect 04.5 "at CHECKPOINT error" qp "$victim" state ERR || return
+	go
+	reach_state 04.5 recovered || return
+	expect 04.5 "at CHECKPOINT recovered" both state RTS RTS &&
+		expect 04.5 "the peer is the same, and so is its first PSN" qp "$victim" rqpn "${number[$other]}" rq-psn "$theirs" &&
+		expect 04.5 "another first PSN than was asked for" qp "$victim" sq-psn "$mine" &&
+		expect 04.5 "the path MTU is to be 1024" right_mtu &&
+		go && finish && expect 04.5 "the exit status is $status" ends_with 0 && ok 04.5
+}
 
-	reach 04.3 rts || return
-	if qp A state RTS sq-psn "${psn[0]}" && qp B state RTS sq-psn "${psn[1]}"; then
-		ok 04.3
-	else
-		fail 04.3 "at CHECKPOINT rts" "$wrong"
-	fi
-	local -A had=([A]='unknown' [B]='unknown')
-	for i in A B; do
-		qpn_of "$i"
-		for object in "${objects[@]}"; do
-			[[ " $object " == *" lqpn $value "* ]] || continue
-			field sq-psn "$object" && a=$value
-			field rq-psn "$object" && b=$value
-			printf -v "had[$i]" 'sq_psn 0x%06x, rq_psn 0x%06x' "$a" "$b"
-			break
-		done
+# Does each queue pair expect what the other one sends, with the PSNs asked for?
+each_expects() {
+	local -A number=()
+	local object name=A
+	for object in "${objects[@]}"; do
+		field lqpn "$object"
+		number[$name]=$value
+		name=B
 	done
-	go
+	both state RTS RTS && both rqpn "${number[B]}" "${number[A]}" &&
+		both sq-psn "$1" "$2" && both rq-psn "$2" "$1"
+}
 
-	reach 04.4 error || return
-	qp "$victim" state ERR || fail 04.5 "at CHECKPOINT error" "$wrong"
-	# Compared with what the kernel had at CHECKPOINT rts.
-	if printed "A: state 3, ${had[A]}" && printed "B: state 3, ${had[B]}"; then
-		ok 04.4
-	else
-		fail 04.4 "not printed: A: state 3, ${had[A]}"
-	fi
-	go
-
-	reach 04.5 recovered || return
-	if qp "$victim" state RTS sq-psn "${psn[2]}" && qp "$other" state RTS; then
-		go
-		finish
-		if ((status == 0)); then ok 04.5; else fail 04.5; fi
-	else
-		fail 04.5 "at CHECKPOINT recovered" "$wrong"
-	fi
+delivered() {
+	find_lines received
+	counter rdma_sends
+	witness="rdma_sends +$((value - before)), exit status $status"
+	((${#found[@]} == 1 && value > before && !status))
 }
 
 check_broken() {
-	local psn=() i
-	for i in 0 1; do
-		random "psn[$i]" 65536 16777215
-	done
+	local psn=() before
+	# The send of the program that is handed out completes with an error, as it says: its
+	# PSN is ahead of the one that is expected. One behind it would be taken for a copy, and
+	# the program would wait for ever.
+	random "psn[1]" 65536 8000000
+	random "psn[0]" $((psn[1] + 1)) $((psn[1] + 8000000))
 	counter rdma_sends
-	i=$value
+	before=$value
 	start broken "${psn[@]}"
+	reach 04.6 connected || return
+	kernel qp
+	go
 	finish
-	counter rdma_sends
-	if ! printed 'received' || ((status)); then
+	if [[ $timed_out ]]; then
 		fail 04.6
-	elif ((value - i < 1)); then
-		fail 04.6 "nothing was sent" "rdma_sends +$((value - i))"
-	else
-		ok 04.6
 	fi
+	expect 04.6 "the message did not arrive" delivered &&
+		expect 04.6 "not the numbers that were asked for; A is the first queue pair" each_expects "${psn[@]}" && ok 04.6
 }
 
 # make try-04 [ARGS="PSN_A PSN_B PSN_C VICTIM"]

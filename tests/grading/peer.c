@@ -252,6 +252,7 @@ static int post_send(struct peer *p, struct ibv_send_wr *wr)
 static int burst(struct peer *p, int sock)
 {
 	struct address remote;
+	uint32_t sent[ROOM];
 	struct ibv_wc wc;
 	int n;
 
@@ -261,6 +262,8 @@ static int burst(struct peer *p, int sock)
 	puts("connected");
 
 	while (scanf("%d", &n) == 1) {
+		if (n < 1 || n > ROOM)
+			return -1;
 		for (int i = 0; i < n; i++) {
 			struct ibv_send_wr wr = {
 				.opcode = IBV_WR_SEND_WITH_IMM,
@@ -268,9 +271,15 @@ static int burst(struct peer *p, int sock)
 				.imm_data = htonl(random32()),
 			};
 
-			if (post_send(p, &wr) || completion(p, &wc))
+			if (post_send(p, &wr))
 				return -1;
-			printf("sent 0x%08x\n", ntohl(wr.imm_data));
+			sent[i] = ntohl(wr.imm_data);
+		}
+		/* They come to an end in the order in which they began. */
+		for (int i = 0; i < n; i++) {
+			if (completion(p, &wc))
+				return -1;
+			printf("sent 0x%08x\n", sent[i]);
 		}
 		puts("sent");
 	}

@@ -4,7 +4,7 @@
 def plain: gsub("[\\p{Cc}]"; "?");
 # What differs from run to run, though nothing has changed.
 def steady: gsub(" ?\\bpid [0-9]+ comm [^ ]+"; "") |
-	gsub("\\b(?<key>[lr]key) 0x(?!0\\b)[0-9a-f]+"; "\(.key) set");
+	gsub("\\b(?<key>[lr]key) 0x(?<digits>(?!0\\b)[0-9a-f]+)"; "\(.key) 0x\(.digits | gsub("."; "X"))");
 
 ($places | split("\n") | map(split(" ") | select(length == 2) |
 	{ key: .[0], value: (.[1] | tonumber) }) | from_entries) as $line |

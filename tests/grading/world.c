@@ -1,0 +1,97 @@
+/*
+ * world.c - what Soft-RoCE cannot be, for the exercise of chapter 01
+ *
+ * Loaded into the student's program, in the sandbox, by /etc/ld.so.preload.
+ *
+ * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
+ * 10.6.0.0/16 are said to be of RoCE v1. And ibv_get_device_list() fails with
+ * the errno value in the file /etc/list-error, if there is one.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+int ioctl(int fd, unsigned long request, ...);
+
+static void change_type(struct ib_uverbs_gid_entry *entry)
+{
+	static const unsigned char prefix[] = {
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 6
+	};
+
+	if (memcmp(entry->gid, prefix, sizeof(prefix)) == 0)
+		entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V1;
+}
+
+/* Change all GIDs in the answer to an ioctl(2) of libibverbs. */
+static void change_types(const struct ib_uverbs_ioctl_hdr *hdr)
+{
+	const int table = UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES;
+	const int entry = UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY;
+	int wanted;
+
+	if (hdr->object_id != UVERBS_OBJECT_DEVICE)
+		return;
+	if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
+		wanted = table;
+	else if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
+		wanted = entry;
+	else
+		return;
+
+	for (int i = 0; i < hdr->num_attrs; i++) {
+		const struct ib_uverbs_attr *attr = &hdr->attrs[i];
+		struct ib_uverbs_gid_entry *entries =
+			(void *)(uintptr_t)attr->data;
+		size_t count = attr->len / sizeof(*entries);
+
+		if (attr->attr_id != wanted)
+			continue;
+		for (size_t n = 0; n < count; n++)
+			change_type(&entries[n]);
+	}
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	va_list args;
+	void *arg;
+	long result;
+
+	va_start(args, request);
+	arg = va_arg(args, void *);
+	va_end(args);
+
+	result = syscall(SYS_ioctl, fd, request, arg);
+	if (result == 0 && request == RDMA_VERBS_IOCTL)
+		change_types(arg);
+	return (int)result;
+}
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+	struct ibv_device **(*real)(int *);
+	FILE *file = fopen("/etc/list-error", "re");
+	int err = 0;
+
+	if (file) {
+		if (fscanf(file, "%d", &err) != 1)
+			err = 0;
+		fclose(file);
+	}
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_get_device_list");
+	return real(count);
+}
