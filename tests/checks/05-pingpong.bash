@@ -85,7 +85,7 @@ check_sender() {
 
 # The program receives.
 check_receiver() {
-	local port=$1 size=$2 count=$3 before complaint times rnr
+	local port=$1 size=$2 count=$3 before complaint times rnr got
 	counter send_rnr_err
 	before=$value
 	start exercise "$port" "$size" "$count"
@@ -110,15 +110,17 @@ check_receiver() {
 	fi
 	go
 	both_end 'sent .*'
+	find_lines 'got [0-9]+ bytes 0x[0-9a-f]{8}'
+	got=$(printf '%s\n' "${found[@]#got }")
 	if [[ $complaint == credits* ]]; then
 		fail 05.5 "too many credits" "the peer: $complaint"
 	elif ((rnr)); then
 		fail 05.5 "a message came, and no receive was posted" "send_rnr_err +$rnr"
 	elif ((times < count || status)); then
 		fail 05.5 "the peer could send $times of $count messages" "the peer: $complaint"
-	elif [[ $(sed -n 's/^got .* //p' "$out") != "$(sed -n 's/^sent .* //p' "$peer_out")" ]]; then
+	elif [[ "$(printf '%s\n' "${found[@]##* }")" != "$(sed -n 's/^sent .* //p' "$peer_out")" ]]; then
 		fail 05.2 "not the messages that the peer has sent: is each in its own slot?"
-	elif [[ $(sed -n 's/^got //p' "$out") != "$(sed -n 's/^sent //p' "$peer_out")" ]]; then
+	elif [[ $got != "$(sed -n 's/^sent //p' "$peer_out")" ]]; then
 		fail 05.5 "not the lengths of the messages that the peer has sent"
 	fi
 	ok 05.2
@@ -154,7 +156,8 @@ check_broken() {
 	start broken "$count"
 	finish
 	counter rdma_sends
-	if ! printed "received $count messages" || ((status)); then
+	find_lines "received $count messages"
+	if ((!${#found[@]} || status)); then
 		fail 05.6
 	elif ((value - before < count)); then
 		fail 05.6 "$((value - before)) of $count messages were sent" "rdma_sends +$((value - before))"

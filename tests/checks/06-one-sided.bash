@@ -43,11 +43,12 @@ check_write() {
 	fi
 	ok 06.1
 	[[ $status ]] || finish
-	if ! printed 'got 0x*'; then
+	find_lines 'got 0x[0-9a-f]{8}'
+	if ((!${#found[@]})); then
 		fail 06.2 "the peer has written, and you took nothing"
 		return 1
 	fi
-	line=$(printf '%s\n' "${lines[@]}" | grep '^got ')
+	line=$(printf '%s\n' "${found[@]}")
 	if grep -qvxFf <(peer_sent) <<<"$line"; then
 		fail 06.2 "took for an immediate value what is none of the peer's" \
 			"completions of your own writes come to the same queue"
@@ -109,7 +110,8 @@ check_lock() {
 	until_peer 'held *'
 	held=$(sed -n 's/^held //p' "$peer_out")
 	see_lock
-	if ! printed "found $held"; then
+	find_lines 'found 0x[0-9a-f]{16}'
+	if [[ ${found[*]} != "found $held" ]]; then
 		fail 06.4 "found another value than that of the lock" "the lock was $held"
 	elif ((word != held)); then
 		fail 06.4 "replaced a value that was not 0" "the lock is $word"
@@ -217,7 +219,8 @@ check_broken() {
 	fi
 	finish
 	counter sent_pkts
-	if ! printed "arrived: $((pieces * 1000 - 1)) bytes" || ((status)); then
+	find_lines "arrived: $((pieces * 1000 - 1)) bytes"
+	if ((!${#found[@]} || status)); then
 		fail 06.7
 	elif ((value - before < pieces)); then
 		fail 06.7 "nothing was written" "sent_pkts +$((value - before))"
