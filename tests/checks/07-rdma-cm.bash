@@ -154,7 +154,8 @@ wakes() {
 }
 
 check_broken() {
-	local count name patience=3000
+	# Longer than rdma_resolve_addr() may take.
+	local count name patience=6000
 	random count 3 9
 	progress=wakes
 	probe destroy ucma_destroy_id
