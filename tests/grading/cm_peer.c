@@ -160,7 +160,8 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	own_fault(getrandom(random, sizeof(random), 0) != sizeof(random),
 		  "getrandom");
 	hello.version = htonl(random[0] >> 8);
-	snprintf(hello.text, sizeof(hello.text), "because of %08x and", random[1]);
+	snprintf(hello.text, sizeof(hello.text), "because of %08x and",
+		 random[1]);
 	hello.text[sizeof(hello.text) - 1] = 'x';
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||
