@@ -19,6 +19,7 @@ int pattern_create(struct pattern *pattern, const struct settings *settings)
 
 	*pattern = (struct pattern){
 		.table = calloc(1, length),
+		.length = length,
 		.size = settings->size,
 		.count = settings->iters,
 		.client = settings->server,
@@ -35,6 +36,11 @@ static const uint8_t *message_of(const struct pattern *pattern,
 				 bool from_client, int n)
 {
 	return pattern->table + (from_client ? 0 : PERIOD / 2) + n % PERIOD;
+}
+
+const uint8_t *pattern_message(const struct pattern *pattern, int n)
+{
+	return message_of(pattern, pattern->client, n);
 }
 
 void pattern_fill(const struct pattern *pattern, uint8_t *message, int n)

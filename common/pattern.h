@@ -9,6 +9,7 @@
 
 struct pattern {
 	uint8_t *table;		/* bytes that count up; free(3) it */
+	size_t length;		/* of the table */
 	uint32_t size;		/* of a message */
 	int count;		/* messages each way */
 	bool client;		/* we are the client */
@@ -28,6 +29,12 @@ int pattern_create(struct pattern *pattern, const struct settings *settings);
  * byte of every 4096 becomes 0: that is what its option -c looks at.
  */
 void pattern_fill(const struct pattern *pattern, uint8_t *message, int n);
+
+/*
+ * Where in the table our message number @n stands, so that it can be sent from
+ * there without a copy. It is not for an ibv_rc_pingpong.
+ */
+const uint8_t *pattern_message(const struct pattern *pattern, int n);
 
 /*
  * Is @message, of @size bytes, the peer's message number @n? An

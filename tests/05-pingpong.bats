@@ -164,6 +164,7 @@ nothing_left() {
 released: ibv_destroy_cq
 released: ibv_destroy_comp_channel
 released: ibv_dereg_mr
+released: ibv_dereg_mr
 released: ibv_dealloc_pd
 released: ibv_close_device
 released: ibv_free_device_list'
