@@ -36,7 +36,7 @@ has_gid() {
 	until index_of "$1" "$2" || late; do nap; done
 }
 
-# The worlds that this chapter needs have GIDs of RoCE v1 as well: see world.c. For those
+# The worlds that this chapter needs have GIDs of RoCE v1, and one far behind: see world.c. For those
 # who read /sys themselves, a file stands there.
 pretend() {
 	cp "$build/tests/grading/world.so" "$root/work"
@@ -45,8 +45,8 @@ pretend() {
 	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/1/gid_attrs/types/$2"
 }
 
-# A device whose only port is down; one with GIDs of IPv6, and of RoCE v1; the right
-# one, with more than 16 entries before its first IPv4 GID of RoCE v2, one of which is a
+# A device whose only port is down; one with GIDs of IPv6, one of which looks a little like
+# IPv4, and of RoCE v1; the right one, with more than 16 entries before its first IPv4 GID of RoCE v2, one of which is a
 # gap and one of RoCE v1; and another right one.
 make_world() {
 	local worlds=0 links=() devices=() address=() i n gone
@@ -63,7 +63,7 @@ make_world() {
 	random last 2 250
 	random gone 1 $((n - 2))
 	world "${names[0]}" "10.7.0.$last/24"
-	world "${names[1]}" fd00:100::1/64 "10.6.0.$last/24"
+	world "${names[1]}" fd00:100::1/64 fd00:101::ffff:a09:1/64 "10.6.0.$last/24"
 	world "${names[2]}" "${address[@]}" "10.6.1.$last/24"
 	world "${names[3]}" "10.9.1.$last/24"
 	printf '%s\n' "${links[@]}" | ip -batch -
@@ -84,15 +84,11 @@ make_world() {
 
 # says DEVICE WHAT: does the program say this of it, once, and nothing else?
 says() {
-	find_lines "device ${names[$1]}: port [0-9]+, (no GID|GID index [0-9]+)"
-	witness="printed: ${found[*]:-nothing about ${names[$1]}}"
-	((${#found[@]} == 1)) && [[ ${found[0]} == "device ${names[$1]}: port "$2 ]]
+	one_line "device ${names[$1]}: port [0-9]+, (no GID|GID index [0-9]+)" "device ${names[$1]}:.*" && [[ ${found[0]} == "device ${names[$1]}: port "$2 ]]
 }
 
 chose() {
-	find_lines 'chosen: .*'
-	witness="printed: ${found[*]:-no line that begins with \"chosen:\"}"
-	((${#found[@]} == 1)) && [[ ${found[0]} == "chosen: ${names[2]} port 1 index $right ::ffff:10.8.0.$last" ]]
+	one_line 'chosen: [^ ]+ port [0-9]+ index [0-9]+ [0-9a-f:.]+' 'chosen: .*' && [[ ${found[0]} == "chosen: ${names[2]} port 1 index $right ::ffff:10.8.0.$last" ]]
 }
 
 only_one_open() {
@@ -105,8 +101,10 @@ look_at_world() {
 	reach 01.1 chosen || return
 	expect 01.1 "the port of ${names[0]} is down: not port 0" says 0 '0,*' &&
 		expect 01.1 "did not find the ACTIVE port of ${names[1]}" says 1 '1,*' && ok 01.1
+	! says 1 "*, GID index $far" ||
+		fail 01.3 "no address can name the GID at index $far: see GID_INDEXES" "$witness"
 	expect 01.2 "${names[1]} has GIDs of IPv6, and one of RoCE v1: not \"no GID\"" says 1 '*, no GID' &&
-		expect 01.2 "${names[3]} has a GID that holds an IPv4 address" says 3 '*, GID index *' && ok 01.2
+		expect 01.2 "${names[3]} has a GID that is_ipv4_v2() is to accept, and find_gid() to find" says 3 '*, GID index *' && ok 01.2
 	expect 01.3 "the first IPv4 GID of ${names[2]} that is RoCE v2 is at index $right" \
 		says 2 "*, GID index $right" && ok 01.3
 	expect 01.4 "${names[2]} is the first that has both: not chosen with index $right" chose &&
@@ -126,7 +124,7 @@ nothing() {
 }
 
 check_exercise() {
-	local names=() last v1 right index i
+	local names=() last v1 right index i far=300
 	make_world
 	start exercise
 	look_at_world

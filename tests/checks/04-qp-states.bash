@@ -46,15 +46,6 @@ reach_state() {
 	done
 }
 
-# What goes to RTR: the path MTU, which no list of the kernel's shows. 3 is 1024.
-right_mtu() {
-	calls_of modify 'state=2 *'
-	local all=${#calls[@]}
-	calls_of modify 'state=2 mtu=3'
-	witness="path_mtu: ${#calls[@]} of $all calls that ask for RTR have IBV_MTU_1024"
-	((${#calls[@]} == all))
-}
-
 refused_first() {
 	find_lines 'RESET -> RTR: [A-Z]+'
 	witness="printed: ${found[*]:-nothing about RESET -> RTR}"
@@ -64,9 +55,7 @@ refused_first() {
 # read_back NAME PSN PSN: is this what the program prints, and has it asked the device?
 read_back() {
 	local hex='0[xX]([0-9a-fA-F]{1,8})'
-	find_lines "$1: state .*"
-	witness="printed: ${found[*]:-no line about $1}"
-	((${#found[@]} == 1)) &&
+	one_line "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" &&
 		[[ ${found[0]} =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
 		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return
 	calls_of query
@@ -83,9 +72,9 @@ check_exercise() {
 	random i 0 1
 	mine=${psn[2]} theirs=${psn[1]}
 	((!i)) || victim=B other=A theirs=${psn[0]}
-	# shellcheck disable=SC2016 # they are the kernel's; struct ib_qp_attr
-	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32'
+	watch_modify
 	probe query rxe_query_qp
+	move_gid
 	start exercise "${psn[@]}" "$victim"
 
 	reach_state 04.1 init || return

@@ -11,7 +11,7 @@ points 05.6 3 broken 'broken.c sends all its messages' 'man 3 ibv_post_send'
 # Waits for CHECKPOINT connected, at which the kernel has both queue pairs. Messages that
 # have come change the PSNs, so these are looked at only before, for the sender.
 until_connected() {
-	local ours='' theirs name
+	local ours='' theirs name witness
 	if ! at connected; then
 		if printed 'TODO 05.2 *' || printed '*ibv_post_recv*'; then fail 05.2; else fail 05.1; fi
 		return 1
@@ -20,6 +20,11 @@ until_connected() {
 	ours=${objects[0]:-no queue pair}
 	theirs=$(rdma -d resource show qp | grep " pid $peer_pid ")
 	field lqpn "$theirs"
+	# The peer may have sent something already.
+	if [[ $ours == *" state ERR "* ]]; then
+		fail 05.2 "a message came, and its receive failed: is it as long as the slot, and in it?" "$ours"
+		return 1
+	fi
 	if [[ $ours != *" state RTS "* || " $ours " != *" rqpn $value "* ]]; then
 		fail 05.1 "not in RTS, or connected to another QPN than $value" "$ours"
 		return 1
@@ -31,6 +36,10 @@ until_connected() {
 			return 1
 		fi
 	done
+	if ! right_mtu; then
+		fail 05.1 "the path MTU is to be 1024" "$witness"
+		return 1
+	fi
 	ok 05.1
 }
 
@@ -58,7 +67,13 @@ check_sender() {
 	until_connected rq-psn:sq-psn sq-psn:rq-psn || return
 	go
 	if ! until_peer 'message*'; then
-		if printed 'TODO 05.3 *'; then fail 05.3; else fail 05.4; fi
+		# What could not be posted, or failed, is post_send()'s.
+		[[ $status ]] || finish
+		if printed 'TODO 05.3 *' || printed '*ibv_post_send*' || printed '*a request*'; then
+			fail 05.3
+		else
+			fail 05.4
+		fi
 		return
 	fi
 	if ! until_peer four; then
@@ -68,14 +83,17 @@ check_sender() {
 	fi
 	both_end 'message [0-9]*'
 	wrong=$(grep -m 1 '^message [0-9]* .' "$peer_out")
-	if [[ $wrong ]]; then
+	if [[ $wrong == 'message 0 has the bytes of'* ]]; then
+		fail 05.4 "$wrong"
+	elif [[ $wrong ]]; then
 		fail 05.3 "$wrong"
 	elif [[ $complaint == *RNR* ]]; then
 		fail 05.4 "the peer cannot send credits: you have no receive posted" "the peer: $complaint"
 	elif ((rnr)); then
 		fail 05.4 "you sent without a credit: the peer had no receive" "send_rnr_err +$rnr"
 	elif ((times < count)); then
-		fail 05.4 "$times of $count messages came" "the peer: $complaint"
+		fail 05.4 "$times of $count messages came, and there were credits, and slots for those who ask for completions" \
+			"the peer: $complaint"
 	elif ((status)); then
 		fail 05.4
 	fi
@@ -101,6 +119,11 @@ check_receiver() {
 		fail 05.5
 		return
 	fi
+	find_lines 'got .*'
+	if ((!${#found[@]})); then
+		fail 05.5 "gives a slot back to the device before take() has read it"
+		return
+	fi
 	# The receive must be posted before the credit is given: so a message has room now.
 	echo one >&"$peer_input"
 	if ! until_peer 'one more'; then
@@ -119,7 +142,7 @@ check_receiver() {
 	elif ((times < count || status)); then
 		fail 05.5 "the peer could send $times of $count messages" "the peer: $complaint"
 	elif [[ "$(printf '%s\n' "${found[@]##* }")" != "$(sed -n 's/^sent .* //p' "$peer_out")" ]]; then
-		fail 05.2 "not the messages that the peer has sent: is each in its own slot?"
+		fail 05.2 "not the messages that the peer has sent: is each in its own slot, and is that given to take()?"
 	elif [[ $got != "$(sed -n 's/^sent //p' "$peer_out")" ]]; then
 		fail 05.5 "not the lengths of the messages that the peer has sent"
 	fi
@@ -134,6 +157,8 @@ check_exercise() {
 	random other 8 1500
 	# So many that each receive has to be posted again, also those for credits.
 	random count 26 40
+	watch_modify
+	move_gid
 	check_sender "$port" "$size" "$count"
 	[[ ${verdict[05.1]:-} != pass || ${verdict[05.2]:-} == fail ]] ||
 		check_receiver $((port + 1)) "$other" "$count"
@@ -148,8 +173,10 @@ sends_made() {
 }
 
 check_broken() {
-	local count before
+	local count before rnr
 	random count 20 60
+	counter send_rnr_err
+	rnr=$value
 	counter rdma_sends
 	before=$value
 	progress=sends_made
@@ -161,6 +188,8 @@ check_broken() {
 		fail 05.6
 	elif ((value - before < count)); then
 		fail 05.6 "$((value - before)) of $count messages were sent" "rdma_sends +$((value - before))"
+	elif counter send_rnr_err && ((value > rnr)); then
+		fail 05.6 "messages came when no receive was posted" "send_rnr_err +$((value - rnr))"
 	else
 		ok 05.6
 	fi

@@ -19,7 +19,7 @@ peer_says() {
 	said=$(grep -m 1 -E "^($1)" "$peer_out")
 }
 
-# The peer is a server that does $1: accept, or refuse. Sets `said` to what our request
+# The peer is a server that does $1: accept, refuse, or that without a word (silent). Sets `said` to what our request
 # said to it, and `told` to what it answered.
 ask() {
 	((++port))
@@ -55,7 +55,8 @@ in_rts() {
 check_exercise() {
 	local port version said told
 	random port 20000 30000
-	random version 2 100000
+	# None of its four bytes is zero in each world.
+	random version 0x2010101 0x3ffffff0
 
 	# A client that is accepted.
 	ask accept
@@ -78,12 +79,20 @@ check_exercise() {
 	# One that is refused.
 	ask refuse
 	finish
-	if ! prints "refused: $told"; then
+	if prints "refused: $told.+"; then
+		fail 07.2 "the text of the server had no zero at its end, and so has yours" "printed: ${found[0]}"
+	elif ! prints "refused: $told"; then
 		fail 07.4 "the server has refused with $told, and you print something else" \
 			"$(grep -m 1 '^refused' "$out")"
 	elif ((status != 1)); then
 		fail 07.4
 	fi
+	# And one without a word.
+	ask silent
+	finish
+	prints "refused: reason 28" ||
+		fail 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
+			"$(grep -m 1 '^refused' "$out")"
 	serve
 	# Where nobody listens. After the server, because there 07.2 sees for itself whether
 	# anything is taken for a hello.
@@ -106,7 +115,7 @@ serve() {
 		fail 07.3
 		return
 	fi
-	for other in $((version + 1)) $((version ^ 0x1000000)); do
+	for other in $((version + 1)) $((version - 1)) $((version ^ 0x1000000)); do
 		be_asked "$other" hello
 		if [[ $said == accepted* ]]; then
 			fail 07.5 "a client with version $other was accepted by a server of version $version"
@@ -145,15 +154,25 @@ wakes() {
 }
 
 check_broken() {
-	local count name patience=3000
+	# Longer than rdma_resolve_addr() may take.
+	local count name patience=6000
 	random count 3 9
 	progress=wakes
+	probe destroy ucma_destroy_id
 	start broken 10.9.0.1 "$count"
 	finish
+	calls_of destroy
 	# shellcheck disable=SC2154 # the runner's
 	name="device $device"
 	find_lines "$name"
-	if ((${#found[@]} == count && status == 0)); then
+	if ((${#found[@]} == count && status == 0 && ${#calls[@]} < count)); then
+		fail 07.6 "not all identifiers were destroyed" "ucma_destroy_id() was called ${#calls[@]} times"
+	elif ((${#found[@]} == count && status == 0)); then
+		# This address leads to no device, and that answer is to be acknowledged, too.
+		run broken 127.0.0.1 2
+		if [[ $timed_out ]]; then
+			fail 07.6
+		fi
 		ok 07.6
 	elif [[ $timed_out ]]; then
 		fail 07.6

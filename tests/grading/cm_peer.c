@@ -2,13 +2,14 @@
  * cm_peer.c - the other side of the exercise of chapter 07
  *
  *	cm_peer client PORT VERSION KIND ADDRESS
- *	cm_peer server PORT accept|refuse
+ *	cm_peer server PORT accept|refuse|silent
  *
  * client: asks with private data of KIND: a `hello` with VERSION, one with the
  * wrong `magic`, or `none`. Prints what it got for an answer.
  *
  * server: accepts or refuses one client, with a random version and a random
- * text. Prints what the client has asked, and what it was told.
+ * text that has no zero at its end; or refuses it, and says nothing (silent).
+ * Prints what the client has asked, and what it was told.
  *
  * What it prints on stdout is what a grade stands on. The other side may send
  * anything or nothing: no wait is for ever. With a connection, it waits for
@@ -145,7 +146,7 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 }
 
 static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
-		  bool accepts)
+		  const char *answer)
 {
 	struct hello hello = { .magic = "ping" };
 	struct rdma_conn_param param = {
@@ -159,7 +160,9 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	own_fault(getrandom(random, sizeof(random), 0) != sizeof(random),
 		  "getrandom");
 	hello.version = htonl(random[0] >> 8);
-	snprintf(hello.text, sizeof(hello.text), "because of %08x", random[1]);
+	snprintf(hello.text, sizeof(hello.text), "because of %08x and",
+		 random[1]);
+	hello.text[sizeof(hello.text) - 1] = 'x';
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||
 		  rdma_listen(listener, 1), "rdma_listen");
@@ -170,8 +173,10 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	id = event->id;
 	print_data("asked", event);
 	rdma_ack_cm_event(event);
-	printf("told version %u, %s\n", ntohl(hello.version), hello.text);
-	if (!accepts) {
+	printf("told version %u, %.23s\n", ntohl(hello.version), hello.text);
+	if (!strcmp(answer, "silent")) {
+		own_fault(rdma_reject(id, NULL, 0) != 0, "rdma_reject");
+	} else if (!strcmp(answer, "refuse")) {
 		own_fault(rdma_reject(id, &hello, sizeof(hello)) != 0,
 			  "rdma_reject");
 	} else {
@@ -195,7 +200,7 @@ int main(int argc, char *argv[])
 	channel = rdma_create_event_channel();
 	own_fault(!channel, "rdma_create_event_channel");
 	if (argc == 4)
-		return server(channel, &addr, !strcmp(argv[3], "accept"));
+		return server(channel, &addr, argv[3]);
 	own_fault(inet_pton(AF_INET, argv[5], &addr.sin_addr) != 1, argv[5]);
 	return client(channel, &addr, (uint32_t)strtoul(argv[3], NULL, 0),
 		      argv[4]);

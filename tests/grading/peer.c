@@ -368,13 +368,17 @@ static void look_at(const struct ibv_mr *mr, const struct ibv_wc *wc,
 		return;
 	}
 	for (size_t i = 0; i < size; i++) {
-		if (bytes[i] != (uint8_t)(number + i)) {
+		if (bytes[i] != (uint8_t)(bytes[0] + i)) {
 			printf("message %d is not what was to be sent\n",
 			       number);
 			return;
 		}
 	}
-	printf("message %d\n", number);
+	if (bytes[0] == (uint8_t)number)
+		printf("message %d\n", number);
+	else
+		printf("message %d has the bytes of message %d\n", number,
+		       bytes[0]);
 }
 
 /* Meet the other side, which sends us messages or gets them from us. */
@@ -445,7 +449,8 @@ static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number)
 	const size_t size = mr->length / SLOTS;
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)mr->addr + number % SLOTS * size,
-		.length = size - random32() % (size / 2),
+		/* The first one fills its slot. */
+		.length = number ? size - random32() % (size / 2) : size,
 		.lkey = mr->lkey,
 	};
 	struct ibv_send_wr wr = {
@@ -712,6 +717,8 @@ static int set_up_lock(struct lock *l, const struct peer *p)
 	l->result = &memory[0];
 	l->word = &memory[1 + random32() % 200];
 	l->counter = &memory[201 + random32() % 200];
+	/* The first addition changes all 8 bytes. */
+	*l->counter |= UINT32_MAX;
 	l->first = *l->counter;
 	l->number = *l->word | 1ULL << 40;
 	*l->word = l->number;

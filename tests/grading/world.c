@@ -4,12 +4,14 @@
  * Loaded into the student's program, in the sandbox, by /etc/ld.so.preload.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
- * 10.6.0.0/16 are said to be of RoCE v1. And ibv_get_device_list() fails with
- * the errno value in the file /etc/list-error, if there is one.
+ * 10.6.0.0/16 are said to be of RoCE v1. Each table has one more GID, so far
+ * behind that no address can name it. And ibv_get_device_list() fails with the
+ * errno value in the file /etc/list-error, if there is one.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +21,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
+
+#define FAR 300
 
 int ioctl(int fd, unsigned long request, ...);
 
@@ -61,6 +65,33 @@ static void change_types(const struct ib_uverbs_ioctl_hdr *hdr)
 	}
 }
 
+/* Answer the question for the GID at index FAR: RoCE v2, 10.5.0.1. */
+static int add_far_gid(struct ib_uverbs_ioctl_hdr *hdr)
+{
+	static const unsigned char gid[16] = { [10] = 0xff, 0xff, 10, 5, 0, 1 };
+	struct ib_uverbs_gid_entry *entry = NULL;
+	bool is_far = false;
+
+	if (hdr->object_id != UVERBS_OBJECT_DEVICE ||
+	    hdr->method_id != UVERBS_METHOD_QUERY_GID_ENTRY)
+		return -1;
+	for (int i = 0; i < hdr->num_attrs; i++) {
+		const struct ib_uverbs_attr *attr = &hdr->attrs[i];
+
+		if (attr->attr_id == UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX)
+			is_far = attr->data == FAR;
+		if (attr->attr_id == UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY)
+			entry = (void *)(uintptr_t)attr->data;
+	}
+	if (!is_far || !entry)
+		return -1;
+	memcpy(entry->gid, gid, sizeof(gid));
+	entry->gid_index = FAR;
+	entry->port_num = 1;
+	entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V2;
+	return 0;
+}
+
 int ioctl(int fd, unsigned long request, ...)
 {
 	va_list args;
@@ -74,6 +105,8 @@ int ioctl(int fd, unsigned long request, ...)
 	result = syscall(SYS_ioctl, fd, request, arg);
 	if (result == 0 && request == RDMA_VERBS_IOCTL)
 		change_types(arg);
+	else if (request == RDMA_VERBS_IOCTL && add_far_gid(arg) == 0)
+		result = 0;
 	return (int)result;
 }
 
