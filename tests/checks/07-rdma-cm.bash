@@ -87,15 +87,14 @@ check_exercise() {
 	elif ((status != 1)); then
 		fail 07.4
 	fi
-	# And one without a word.
+	serve
+	# Who refuses without a word, and where nobody listens. After the server, because there
+	# 07.2 sees for itself whether anything is taken for a hello.
 	ask silent
 	finish
 	prints "refused: reason 28" ||
 		fail 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
 			"$(grep -m 1 '^refused' "$out")"
-	serve
-	# Where nobody listens. After the server, because there 07.2 sees for itself whether
-	# anything is taken for a hello.
 	((++port))
 	run exercise "$port" "$version" 10.9.0.1
 	if prints 'refused: reason 8'; then
