@@ -167,8 +167,11 @@ check_broken() {
 	if ((${#found[@]} == count && status == 0 && ${#calls[@]} < count)); then
 		fail 07.6 "not all identifiers were destroyed" "ucma_destroy_id() was called ${#calls[@]} times"
 	elif ((${#found[@]} == count && status == 0)); then
-		# This address leads to no device, and that answer is to be acknowledged, too.
-		run broken 127.0.0.1 2
+		# This address is ours, and leads to no RDMA device. (127.0.0.1 would lead to the
+		# first one.) That answer is to be acknowledged, too.
+		printf '%s\n' 'link add w0 type dummy' 'link set w0 up' 'address add 10.5.5.1/24 dev w0' |
+			ip -batch -
+		run broken 10.5.5.1 2
 		if [[ $timed_out ]]; then
 			fail 07.6
 		fi
