@@ -64,17 +64,18 @@ struct side {
 	uint64_t *memory;	/* where it begins; two numbers have room */
 	size_t size;		/* and how long it is */
 	int sock;		/* the TCP connection to the peer */
-	struct remote buffer;	/* the peer's memory that we may write, */
-	struct remote lock;	/* or its lock */
-	struct remote counter;	/* and its counter */
+	struct remote buffer;	/* write: the peer's memory */
+	struct remote lock;	/* lock: the peer's lock */
+	struct remote counter;	/* lock: the peer's counter */
 };
 
 /*
- * TODO 06.1: permit the peer to write into our memory. Permission is given in
- * two places: register the @side->size bytes at @side->memory, and let the
- * region be @side->mr; then take @side->qp from RESET to INIT. Our device
+ * TODO 06.1: permit the peer to write into our memory, and nothing else.
+ * Permission is given in two places: register the @side->size bytes at
+ * @side->memory, and let the region be @side->mr; then take @side->qp from
+ * RESET to INIT by connection_init(), with the device's port PORT. Our device
  * itself must be able to write there, too. Return 0, or -1 if anything failed.
- * See step 4 in one_sided.c, and create_qp() there. The port is PORT.
+ * See step 4 in one_sided.c, and create_qp() there.
  */
 static int permit(struct side *side, struct ibv_pd *pd)
 {
@@ -115,9 +116,9 @@ static int receive_nonce(const struct side *side, uint32_t *imm)
 
 /*
  * TODO 06.3: write all bytes of our memory into @side->buffer, by RDMA WRITE
- * with the immediate value @imm, which is in host byte order. Don't wait for
- * the completion: receive_nonce() meets it. Return what ibv_post_send()
- * returns. See perform() in one_sided.c.
+ * with the immediate value @imm, which is in host byte order. Ask for a
+ * completion, but don't wait for it here: receive_nonce() takes it out of the
+ * queue. Return what ibv_post_send() returns. See perform() in one_sided.c.
  */
 static int answer(const struct side *side, uint32_t imm)
 {
@@ -140,7 +141,9 @@ static int compare_and_swap(const struct side *side, uint64_t compare,
 /*
  * TODO 06.5: take the lock: try to replace 0 by @number until that has worked.
  * Only the old value shows whether it has: see "The operations" in the chapter.
- * Return 0 when the lock is ours, or -1 if anything failed.
+ * Try again at once. No deadline is needed, because only a dead peer could keep
+ * the lock, and next_completion() notices that. Return 0 when the lock is ours,
+ * or -1 if anything failed.
  */
 static int take_lock(const struct side *side, uint64_t number)
 {

@@ -29,8 +29,8 @@ static const char *usual_cause(enum ibv_wc_status status)
 	case IBV_WC_LOC_PROT_ERR:
 		return "an SGE is not inside the memory region of its lkey";
 	case IBV_WC_REM_ACCESS_ERR:
-		return "the peer's region or queue pair does not allow this, "
-		       "or the rkey or the address is wrong";
+		return "the peer's region does not allow this, the rkey is "
+		       "wrong, or not all bytes are inside the region";
 	case IBV_WC_WR_FLUSH_ERR:
 		return "the queue pair was in the state ERR already; look for "
 		       "an earlier error";
