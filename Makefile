@@ -170,7 +170,7 @@ test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for mor
 	$(Q)tests/grading/corpus $(PART)
 
 .PHONY: torture soak
-torture: build | packages ## everything that can fail is made fail; PARTS="calls wire"
+torture: build $(peer) | packages ## everything that can fail is made fail; PARTS="calls wire"
 	$(Q)$(MAKE) SAN=1 build
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run $(PARTS)
 soak: build | packages ## a million round trips, and hundreds of pairs
