@@ -176,9 +176,13 @@ torture: build $(peer) | packages ## everything that can fail is made fail; PART
 soak: build | packages ## a million round trips, and hundreds of pairs
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run soak
 
+.PHONY: bench
+bench: build $(OUT)/tests/bench/udp_pingpong | packages ## how fast, next to others; ROUNDS=3 SIZES="64 4096"
+	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/bench
+
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
-c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/solutions/*.c tests/torture/*.c)
+c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/solutions/*.c tests/torture/*.c tests/bench/*.c)
 lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
 	$(Q)for file in $(c_files); do \
 		warnings="$(WARNINGS)"; \
@@ -203,6 +207,7 @@ packages:
 	$(Q)tests/packages $(or $(patsubst test-%,test,$(patsubst soak,test,$(patsubst torture,test,\
 		$(filter test test-corpus torture soak book,$(MAKECMDGOALS))))),run \
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
+		$(filter bench,$(MAKECMDGOALS)) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
 # Whoever makes the first of the peers may want the other one, and the worlds of chapter 01.
