@@ -1,0 +1,25 @@
+# The measurement next to other programs, once and briefly: whatever it prints is right
+# only if each of the programs has run to its end.
+load helpers
+
+setup_file() { export LIMIT=300; }
+
+@test "bench: each program is measured, and ours are compared with the others" {
+	ROUNDS=1 SIZES=64 run -0 limited "$project/tests/bench/bench"
+	assert_line --regexp '^ +64( +[0-9]+\.[0-9] \+- 0\.0){3} '
+	assert_line --regexp '^rc_pingpong / ibv_rc_pingpong +[0-9]+\.[0-9]{2}$'
+	assert_line --regexp '^rc_pingpong -e / ibv_rc_pingpong -e +[0-9]+\.[0-9]{2}$'
+	refute_output --partial 'runs failed'
+	run -0 cat "$BUILD/bench/latency.csv"
+	assert_line --index 0 'round,bytes,program,usec'
+	assert_line --regexp '^0,64,one_sided,[0-9]+\.'
+}
+
+@test "bench: a program that fails is no result" {
+	mkdir "$BATS_TEST_TMPDIR/bin"
+	printf '#!/bin/sh\nexit 1\n' >"$BATS_TEST_TMPDIR/bin/ibv_rc_pingpong"
+	chmod +x "$BATS_TEST_TMPDIR/bin/ibv_rc_pingpong"
+	PATH=$BATS_TEST_TMPDIR/bin:$PATH ROUNDS=1 SIZES=64 \
+		run -1 limited "$project/tests/bench/bench"
+	assert_output --partial 'bench: ibv_rc_pingpong never reached its end with 64 bytes'
+}
