@@ -99,6 +99,14 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	done
 }
 
+@test "exercises: a file of checks has at most 150 lines of 100 columns" {
+	local file
+	for file in tests/checks/*.bash; do
+		assert [ "$(wc -l <"$file")" -le 150 ]
+		run -1 grep -n '.\{101\}' <(expand -t 4 "$file")
+	done
+}
+
 @test "exercises: broken.c has at most 125 lines, and one in each chapter but 01" {
 	local file
 	assert_equal "$(printf '%s\n' [0-9][0-9]-*/broken.c | wc -l)" \

@@ -36,8 +36,8 @@ has_gid() {
 	until index_of "$1" "$2" || late; do nap; done
 }
 
-# The worlds that this chapter needs have GIDs of RoCE v1, and one far behind: see world.c. For those
-# who read /sys themselves, a file stands there.
+# The worlds that this chapter needs have GIDs of RoCE v1, and one far behind: see world.c.
+# For those who read /sys themselves, a file stands there.
 pretend() {
 	cp "$build/tests/grading/world.so" "$root/work"
 	echo /work/world.so >"$root/etc/ld.so.preload"
@@ -46,8 +46,8 @@ pretend() {
 }
 
 # A device whose only port is down; one with GIDs of IPv6, one of which looks a little like
-# IPv4, and of RoCE v1; the right one, with more than 16 entries before its first IPv4 GID of RoCE v2, one of which is a
-# gap and one of RoCE v1; and another right one.
+# IPv4, and of RoCE v1; the right one, with more than 16 entries before its first IPv4 GID of
+# RoCE v2, one of which is a gap and one of RoCE v1; and another right one.
 make_world() {
 	local worlds=0 links=() devices=() address=() i n gone
 	rdma link delete "$device"
@@ -84,11 +84,13 @@ make_world() {
 
 # says DEVICE WHAT: does the program say this of it, once, and nothing else?
 says() {
-	one_line "device ${names[$1]}: port [0-9]+, (no GID|GID index [0-9]+)" "device ${names[$1]}:.*" && [[ ${found[0]} == "device ${names[$1]}: port "$2 ]]
+	local form="device ${names[$1]}: port [0-9]+, (no GID|GID index [0-9]+)"
+	one_line "$form" "device ${names[$1]}:.*" && [[ ${found[0]} == "device ${names[$1]}: port "$2 ]]
 }
 
 chose() {
-	one_line 'chosen: [^ ]+ port [0-9]+ index [0-9]+ [0-9a-f:.]+' 'chosen: .*' && [[ ${found[0]} == "chosen: ${names[2]} port 1 index $right ::ffff:10.8.0.$last" ]]
+	one_line 'chosen: [^ ]+ port [0-9]+ index [0-9]+ [0-9a-f:.]+' 'chosen: .*' &&
+		[[ ${found[0]} == "chosen: ${names[2]} port 1 index $right ::ffff:10.8.0.$last" ]]
 }
 
 only_one_open() {
@@ -103,8 +105,10 @@ look_at_world() {
 		expect 01.1 "did not find the ACTIVE port of ${names[1]}" says 1 '1,*' && ok 01.1
 	! says 1 "*, GID index $far" ||
 		fail 01.3 "no address can name the GID at index $far: see GID_INDEXES" "$witness"
-	expect 01.2 "${names[1]} has GIDs of IPv6, and one of RoCE v1: not \"no GID\"" says 1 '*, no GID' &&
-		expect 01.2 "${names[3]} has a GID that is_ipv4_v2() is to accept, and find_gid() to find" says 3 '*, GID index *' && ok 01.2
+	expect 01.2 "${names[1]} has GIDs of IPv6, and one of RoCE v1: not \"no GID\"" \
+		says 1 '*, no GID' &&
+		expect 01.2 "${names[3]} has a GID that is_ipv4_v2() is to accept, and find_gid() to find" \
+			says 3 '*, GID index *' && ok 01.2
 	expect 01.3 "the first IPv4 GID of ${names[2]} that is RoCE v2 is at index $right" \
 		says 2 "*, GID index $right" && ok 01.3
 	expect 01.4 "${names[2]} is the first that has both: not chosen with index $right" chose &&
@@ -137,10 +141,4 @@ check_exercise() {
 		rm "$root/etc/list-error" &&
 		printf 'link delete %s\n' "${names[0]}" "${names[1]}" | rdma -b - &&
 		nothing 77 "no devices at all" && ok 01.5
-}
-
-# make try-01: shows the device that is open at the CHECKPOINT.
-try_exercise() {
-	looks=(ctx)
-	program "$@"
 }

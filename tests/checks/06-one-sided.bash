@@ -9,179 +9,103 @@ points 06.5 3 exercise 'takes the lock, and not from others' 'man 3 ibv_post_sen
 points 06.6 2 exercise 'adds to the counter, and nothing is lost' 'man 3 ibv_post_send'
 points 06.7 3 broken 'broken.c writes all of the text' 'man 3 ibv_post_send'
 
-# The last line of the peer's that is no part of every run.
-peer_complains() {
-	complaint=$(grep -v '^sent\|^written\|^answered\|^all$\|^looked' "$peer_out" | tail -n 1)
+permits_writing() {
+	field rkey "${objects[0]:-}"
+	((${value:-0}))
 }
 
-check_write() {
-	local port=$1 size=$2 iters=$3 mr complaint line
-	start exercise write "$port" "$size" "$iters" "${@:4}"
-	(($# > 3)) || peer write "$port" "$size" "$iters" 10.9.0.1
-	if ! at connected; then
-		fail 06.1
-		return 1
-	fi
-	kernel mr
-	mr=${objects[0]:-}
-	field mrlen "$mr"
-	if [[ $value != "$size" ]]; then
-		fail 06.1 "the region has not $size bytes" "${mr:-no memory region}"
-	fi
-	field rkey "$mr"
-	if ((${value:-0} == 0)); then
-		fail 06.1 "no peer may write there" "${mr:-no memory region}"
-		return 1
-	fi
-	go
+takes_only_the_peers() {
+	witness="completions of your own writes come to the same queue"
+	! grep -qvxFf <(peer_sent) <<<"$taken"
+}
 
+no_message_without_receive() { ! peer_said '*RNR retry*'; }
+
+# check_write PORT SIZE ITERS [ADDRESS]: the program connects, or the peer does.
+check_write() {
+	local taken
+	start exercise write "$@"
+	(($# > 3)) || peer write "$@" 10.9.0.1
+	reach 06.1 connected || return
+	expect 06.1 "there is no region of $2 bytes" has_region "$2"
+	expect 06.1 "no peer may write there" permits_writing || return
+	go
 	until_peer all && finish
-	peer_complains
-	if ! grep -q '^written' "$peer_out"; then
-		fail 06.1 "the peer could not write: $complaint" "$mr"
-		return 1
-	fi
+	expect 06.1 "the peer could not write" peer_said 'written*' || return
 	ok 06.1
 	[[ $status ]] || finish
-	find_lines 'got 0x[0-9a-f]{8}'
-	if ((!${#found[@]})); then
-		fail 06.2 "the peer has written, and you took nothing"
-		return 1
-	fi
 	# Who prints each number once more meanwhile has done nothing wrong.
-	line=$(printf '%s\n' "${found[@]}" | uniq)
-	if grep -qvxFf <(peer_sent) <<<"$line"; then
-		fail 06.2 "took for an immediate value what is none of the peer's" \
-			"completions of your own writes come to the same queue"
-		return 1
-	elif [[ $complaint == *'RNR retry'* ]]; then
-		fail 06.2 "there is no receive for the next write" "the peer: $complaint"
-		return 1
-	fi
+	find_lines 'got 0x[0-9a-f]{8}'
+	taken=$(printf '%s\n' "${found[@]}" | uniq)
+	expect 06.2 "the peer has written, and you took nothing" test "$taken" &&
+		expect 06.2 "took for an immediate value what is none of the peer's" \
+			takes_only_the_peers &&
+		expect 06.2 "there is no receive for the next write" no_message_without_receive || return
 	ok 06.2
-	if (($(grep -c '^answered' "$peer_out") != iters || status)); then
-		fail 06.3 "$(grep -c '^answered' "$peer_out") of $iters answers were right" \
-			"the peer: $complaint"
-		return 1
-	fi
-	[[ $line == "$(peer_sent)" ]] || fail 06.2 "not the immediate values that the peer has sent"
+	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
+		expect 06.3 "the exit status is $status" ends_with 0 || return
+	[[ $taken == "$(peer_sent)" ]] || fail 06.2 "not the immediate values that the peer has sent"
 }
 
-# Waits until the program has tried a dozen times more to take the lock, each time with two
-# packets, or goes on without it.
-until_tried() {
-	local before=$1
-	wait_begins
-	until late; do
-		counter rcvd_pkts
-		((value < before + 24)) || return 0
-		running && ! at_another || return 1
-		nap
-	done
-	return 1
-}
-
-# Tells the peer $1, and waits for its line $2.
-tell() {
-	echo "$1" >&"$peer_input"
-	until_peer "$2"
-}
-
-# Sets `word` and `sum` to the peer's lock and counter.
-see_lock() {
-	local line
+# Is the peer's lock $1, and is $2 added to its counter?
+lock_is() {
+	local word sum
 	: >"$peer_out"
 	tell look looked
 	read -r _ word _ sum <"$peer_out"
-	word=$((${word%,})) sum=$((sum))
+	witness="the lock is ${word%,}, and $((sum)) is added to the number of 8 bytes"
+	((${word%,} == $1 && sum == $2))
 }
 
+found_lock() { one_line 'found 0x[0-9a-f]{16}' 'found.*' && [[ ${found[0]} == "found $held" ]]; }
+
+# check_lock PORT ROUNDS OTHERS: the peer wants the lock as well, OTHERS times.
 check_lock() {
-	local port=$1 rounds=$2 others=$3 number='' held word sum before complaint
-	peer lock "$port"
+	local number held is_stuck=''
+	peer lock "$1"
 	until_peer_listens
-	start exercise lock "$port" "$rounds" 10.9.0.1
-	if ! at tried; then
-		fail 06.4
-		return
-	fi
+	start exercise lock "$1" "$2" 10.9.0.1
+	reach 06.4 tried || return
 	kernel qp
 	field lqpn "${objects[0]:-}"
 	number=$value
 	until_peer 'held *'
 	held=$(sed -n 's/^held //p' "$peer_out")
-	see_lock
-	find_lines 'found 0x[0-9a-f]{16}'
-	if [[ ${found[*]} != "found $held" ]]; then
-		fail 06.4 "found another value than that of the lock" "the lock was $held"
-	elif ((word != held)); then
-		fail 06.4 "replaced a value that was not 0" "the lock is $word"
-	fi
-	[[ ! ${verdict[06.4]:-} ]] || return
-
-	counter rcvd_pkts
-	before=$value
+	expect 06.4 "found another value than $held, that of the lock" found_lock &&
+		expect 06.4 "replaced a value that was not 0" lock_is "$held" 0 || return
 	go
-	if ! until_tried "$before"; then
-		if at locked; then
-			ok 06.4
-			fail 06.5 "went on although another client held the lock"
-		else
-			fail 06.5
-		fi
-		return
-	fi
-	if ! tell release released; then
+	# A dozen times more it tries to take the lock, each time with two packets.
+	if until_grown rcvd_pkts 24; then
+		expect 06.5 "the peer held the lock" tell release released
+	elif at locked; then
 		ok 06.4
-		fail 06.5 "the peer held the lock: $(tail -n 1 "$peer_out")"
-		return
+		fail 06.5 "went on although another client held the lock"
+	else
+		fail 06.5
 	fi
-	if ! at locked; then
-		see_lock
-		if ((word != number)); then
-			fail 06.4 "the lock was released, and did not become $number" "the lock is $word"
-		else
-			ok 06.4
-			fail 06.5
-		fi
-		return
-	fi
-	see_lock
-	if ((word != number)); then
-		fail 06.4 "the lock did not become $number" "the lock is $word"
-		return
-	fi
+	[[ ! ${verdict[06.5]:-} ]] || return
+	at locked || is_stuck=1
+	expect 06.4 "the lock was released, and did not become $number" lock_is "$number" 0 || return
 	ok 06.4
+	if [[ $is_stuck ]]; then fail 06.5; return; fi
 	ok 06.5
 	go
-
-	if ! at added; then
-		fail 06.6
-		return
-	fi
-	see_lock
-	if ((word != number || sum != 1)); then
-		fail 06.6 "the number of 8 bytes has become $sum more, not 1" "the lock is $word"
-		return
-	fi
+	reach 06.6 added &&
+		expect 06.6 "not 1 was added, or the lock is not yours" lock_is "$number" 1 || return
 	# Both want the lock now, again and again.
-	echo "contend $others" >&"$peer_input"
+	echo "contend $3" >&"$peer_input"
 	echo end >&"$peer_input"
 	go
 	until_peer 'sum *'
 	finish
-	peer_complains
-	if [[ $complaint != sum* ]]; then
-		fail 06.5 "the peer wanted the lock, too: ${complaint:-it got no answer}"
-	elif ((status)) && printed '*the lock was 0x*, not ours'; then
+	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
+	if printed '*the lock was 0x*, not ours'; then
 		fail 06.5 "did not hold the lock in each round"
 	elif ((status)); then
 		fail 06.6
-	elif [[ $complaint != "sum $((rounds + others))" ]]; then
-		fail 06.6 "$rounds and $others were added, and the counter says ${complaint#sum }"
-	else
-		ok 06.6
 	fi
+	expect 06.6 "$2 and $3 were added, and the counter says something else" \
+		peer_said "sum $(($2 + $3))" && ok 06.6
 }
 
 check_exercise() {
@@ -203,54 +127,22 @@ check_exercise() {
 }
 
 check_broken() {
-	local pieces before
+	local pieces size
 	random pieces 3 9
-	counter sent_pkts
-	before=$value
 	# The last piece has a byte less than the others.
-	start broken $((pieces * 1000 - 1))
-	if ! at registered; then
-		fail 06.7
-		return
-	fi
-	kernel mr
-	if ! printf '%s\n' "${objects[@]}" | grep -q " mrlen $((pieces * 1000 - 1)) "; then
-		fail 06.7 "the region has not $((pieces * 1000 - 1)) bytes any more" "${objects[*]}"
-		return
-	fi
+	size=$((pieces * 1000 - 1))
+	start broken "$size"
+	reach 06.7 registered &&
+		expect 06.7 "no region of $size bytes any more" has_region "$size" || return
 	finish
-	counter sent_pkts
-	find_lines "arrived: $((pieces * 1000 - 1)) bytes"
+	find_lines "arrived: $size bytes"
+	counted sent_pkts
 	if ((!${#found[@]} || status)); then
 		fail 06.7
-	elif ((value - before < 2 * pieces)); then
+	elif ((value < 2 * pieces)); then
 		# Each piece is a packet, and so is each answer.
-		fail 06.7 "not all of it was written by RDMA" "sent_pkts +$((value - before))"
+		fail 06.7 "not all of it was written by RDMA" "$witness"
 	else
 		ok 06.7
 	fi
 }
-
-# make try-06 [ARGS="write SIZE ITERS"], or ARGS="lock ROUNDS"
-try_exercise() {
-	looks=(mr qp)
-	if [[ ${1:-} == lock ]]; then
-		peer lock "$port"
-		program lock "$port" "${2:-3}" 127.0.0.1
-	else
-		peer write "$port" "${2:-3000}" "${3:-3}"
-		program write "$port" "${2:-3000}" "${3:-3}" 127.0.0.1
-	fi
-}
-
-# The peer holds the lock at first, and later wants it, too.
-try_checkpoint() {
-	case $1 in
-	tried) tell_peer release && hold=released ;;
-	locked) tell_peer look && hold=looked ;;
-	added) tell_peer look && hold=looked && tell_peer 'contend 3' && tell_peer end ;;
-	esac
-}
-
-# make try-06 PROGRAM=broken [ARGS=SIZE]
-try_broken() { program "${1:-2999}"; }

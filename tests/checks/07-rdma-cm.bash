@@ -19,8 +19,8 @@ peer_says() {
 	said=$(grep -m 1 -E "^($1)" "$peer_out")
 }
 
-# The peer is a server that does $1: accept, refuse, or that without a word (silent). Sets `said` to what our request
-# said to it, and `told` to what it answered.
+# The peer is a server that does $1: accept, refuse, or that without a word (silent). Sets
+# `said` to what our request said to it, and `told` to what it answered.
 ask() {
 	((++port))
 	peer server "$port" "$1"
@@ -40,69 +40,57 @@ be_asked() {
 	peer_says 'accepted|rejected|nothing|RDMA' || :
 }
 
-# Does the program print line $1, a regular expression?
-prints() {
-	find_lines "$1"
-	((${#found[@]}))
+# Has the peer got this?
+said_is() {
+	witness="the peer got: ${said:-no answer}"
+	# shellcheck disable=SC2053 # a pattern
+	[[ $said == $1 ]]
 }
 
-# Does the kernel have a queue pair of the program's in RTS?
-in_rts() {
-	kernel qp
-	[[ ${objects[0]:-} == *" state RTS "* ]]
-}
+is_connected() { at connected && in_rts; }
 
 check_exercise() {
 	local port version said told
 	random port 20000 30000
 	# None of its four bytes is zero in each world.
 	random version 0x2010101 0x3ffffff0
-
-	# A client that is accepted.
-	ask accept
-	if [[ $said == "asked hello $version" ]]; then
-		ok 07.1
-	else
-		[[ $said != asked* ]] || fail 07.1 "not a hello of version $version: $said"
-		fail 07.1
-		return
-	fi
-	if at connected && in_rts && prints "accepted: ${told%%,*}"; then
-		go
-		finish
-	else
-		fail 07.2 "the server has accepted with ${told%%,*}, and you print something else" \
-			"$(grep -m 1 -E '^(accepted|.*hello)' "$out")"
-		return
-	fi
-
-	# One that is refused.
-	ask refuse
-	finish
-	if prints "refused: $told.+"; then
-		fail 07.2 "the text of the server had no zero at its end, and so has yours" "printed: ${found[0]}"
-	elif ! prints "refused: $told"; then
-		fail 07.4 "the server has refused with $told, and you print something else" \
-			"$(grep -m 1 '^refused' "$out")"
-	elif ((status != 1)); then
-		fail 07.4
-	fi
+	ask_one_who_accepts || return
+	ask_one_who_refuses
 	serve
 	# Who refuses without a word, and where nobody listens. After the server, because there
 	# 07.2 sees for itself whether anything is taken for a hello.
 	ask silent
 	finish
-	prints "refused: reason 28" ||
-		fail 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
-			"$(grep -m 1 '^refused' "$out")"
+	expect 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
+		prints 'refused: reason 28' 'refused.*'
 	((++port))
 	run exercise "$port" "$version" 10.9.0.1
-	if prints 'refused: reason 8'; then
-		ok 07.4
-	else
-		fail 07.4 "nobody listens there, and you do not print \"refused: reason 8\"" \
-			"$(grep -m 1 '^refused' "$out")"
+	expect 07.4 "nobody listens there, and you do not print \"refused: reason 8\"" \
+		prints 'refused: reason 8' 'refused.*' && ok 07.4
+}
+
+ask_one_who_accepts() {
+	ask accept
+	[[ $said == asked* ]] || fail 07.1
+	expect 07.1 "not a hello of version $version" said_is "asked hello $version" || return
+	ok 07.1
+	expect 07.2 "the server has accepted, and you are not connected" is_connected &&
+		expect 07.2 "the server has accepted with ${told%%,*}, and you print something else" \
+			prints "accepted: ${told%%,*}" 'accepted.*' || return
+	go
+	finish
+}
+
+ask_one_who_refuses() {
+	ask refuse
+	finish
+	if prints "refused: $told.+" ''; then
+		fail 07.2 "the text of the server had no zero at its end, and so has yours" \
+			"printed: ${found[0]}"
 	fi
+	expect 07.4 "the server has refused with $told, and you print something else" \
+		prints "refused: $told" 'refused.*'
+	((status == 1)) || fail 07.4
 }
 
 # A server, clients that it must not accept, and one that it must.
@@ -110,115 +98,52 @@ serve() {
 	local other
 	((++port))
 	start exercise "$port" "$version"
-	if ! until_line listening; then
-		fail 07.3
-		return
-	fi
+	until_line listening || { fail 07.3 && return; }
 	for other in $((version + 1)) $((version - 1)) $((version ^ 0x1000000)); do
 		be_asked "$other" hello
-		if [[ $said == accepted* ]]; then
-			fail 07.5 "a client with version $other was accepted by a server of version $version"
-			return
-		elif [[ $said != "rejected 28 hello $version" ]]; then
-			fail 07.3 "a client with version $other, at a server of $version, got: ${said:-no answer}"
-			return
-		fi
+		expect 07.5 "a client with version $other was accepted by a server of $version" \
+			test "${said%% *}" != accepted &&
+			expect 07.3 "a client with version $other was not refused with version $version" \
+				said_is "rejected 28 hello $version" || return
 	done
 	ok 07.3
 	for other in magic none; do
 		be_asked "$version" "$other"
-		if [[ $said != rejected* ]]; then
-			fail 07.2 "a client that has said no hello ($other) got: ${said:-no answer}"
-			return
-		fi
+		expect 07.2 "a client that has said no hello ($other) was not refused" \
+			said_is 'rejected*' || return
 	done
 	ok 07.2
 	be_asked "$version" hello
-	if [[ $said == "accepted hello $version" ]] && at connected && in_rts; then
-		go
-		finish
-		if ((status == 0)); then ok 07.5; else fail 07.5; fi
-	else
-		fail 07.5 "a client with version $version, at a server of $version, got: ${said:-no answer}"
-	fi
-}
-
-# It goes on as long as it wakes now and then. rdma_destroy_id() waits for somebody to
-# acknowledge an event, and nobody does.
-wakes() {
-	look_at_threads
-	made=$wakings
-	[[ $where != *running* ]] || quiet=0
-	halt="it slept, and nothing was to come"
+	expect 07.5 "a client with version $version, at a server of $version, was not accepted" \
+		said_is "accepted hello $version" &&
+		expect 07.5 "the client is connected, and you are not" is_connected &&
+		go && finish && expect 07.5 "the exit status is $status" ends_with 0 && ok 07.5
 }
 
 check_broken() {
 	# Longer than rdma_resolve_addr() may take.
-	local count name patience=6000
+	local count patience=6000
 	random count 3 9
 	progress=wakes
 	probe destroy ucma_destroy_id
 	start broken 10.9.0.1 "$count"
 	finish
 	calls_of destroy
-	# shellcheck disable=SC2154 # the runner's
-	name="device $device"
-	find_lines "$name"
-	if ((${#found[@]} == count && status == 0 && ${#calls[@]} < count)); then
-		fail 07.6 "not all identifiers were destroyed" "ucma_destroy_id() was called ${#calls[@]} times"
-	elif ((${#found[@]} == count && status == 0)); then
+	find_lines "device $device"
+	if [[ $timed_out ]]; then
+		fail 07.6
+	elif ((${#found[@]} != count || status)); then
+		fail 07.6 "${#found[@]} of $count times it printed device $device" "exit status $status"
+	elif ((${#calls[@]} < count)); then
+		fail 07.6 "not all identifiers were destroyed" \
+			"ucma_destroy_id() was called ${#calls[@]} times"
+	else
 		# This address is ours, and leads to no RDMA device. (127.0.0.1 would lead to the
 		# first one.) That answer is to be acknowledged, too.
-		printf '%s\n' 'link add w0 type dummy' 'link set w0 up' 'address add 10.5.5.1/24 dev w0' |
-			ip -batch -
+		printf '%s\n' 'link add w0 type dummy' 'link set w0 up' \
+			'address add 10.5.5.1/24 dev w0' | ip -batch -
 		run broken 10.5.5.1 2
-		if [[ $timed_out ]]; then
-			fail 07.6
-		fi
+		[[ ! $timed_out ]] || fail 07.6
 		ok 07.6
-	elif [[ $timed_out ]]; then
-		fail 07.6
-	else
-		fail 07.6 "${#found[@]} of $count times it printed $name"
 	fi
 }
-
-# Waits until somebody listens, but not long, and only while the process $1 is there.
-until_somebody_listens() {
-	local i
-	for ((i = 0; i < 50; i++)); do
-		[[ -e /proc/$1 ]] || return
-		[[ $(PATH=$PATH:/usr/sbin:/sbin rdma resource show cm_id) != *LISTEN* ]] || return
-		sleep 0.2
-	done
-} 2>/dev/null
-
-# make try-07 [ARGS="VERSION KIND"]: a server of version 3; its peer is a client of VERSION that
-# says KIND, which is hello, magic or none. After one that it must refuse comes a right one.
-# make try-07 ARGS=accept, ARGS=refuse, or ARGS=nobody: a client, and what its server does.
-try_exercise() {
-	local version=${1:-3} kind=${2:-hello} i
-	case $version in
-	accept | refuse)
-		peer server "$port" "$version"
-		until_somebody_listens "$peer_pid"
-		program "$port" 3 10.9.0.1
-		;;
-	nobody) program "$port" 3 10.9.0.1 ;;
-	*)
-		program "$port" 3
-		until_somebody_listens "$pid"
-		peer client "$port" "$version" "$kind" 10.9.0.1
-		[[ "$version $kind" != '3 hello' ]] || return 0
-		for ((i = 0; i < 50; i++)); do
-			[[ -e /proc/$peer_pid ]] || break
-			sleep 0.2
-		done
-		kill -KILL -- "-$peer_pid" 2>/dev/null
-		peer client "$port" 3 hello 10.9.0.1
-		;;
-	esac
-}
-
-# make try-07 PROGRAM=broken [ARGS="ADDRESS COUNT"]
-try_broken() { program "${1:-10.9.0.1}" "${2:-3}"; }

@@ -1,0 +1,233 @@
+# What the runner asks the kernel about the program that is checked: its objects, the calls of
+# the driver's functions that it has caused, the device's counters. No program can make the
+# kernel say what it likes.
+# shellcheck shell=bash
+
+tracing=/sys/kernel/tracing
+
+# --- objects -----------------------------------------------------------------
+
+# Sets `objects`: what the kernel has of the kind $1 (qp, mr, cq, pd, ctx) that is the
+# program's, a line each.
+kernel() {
+	local line
+	objects=()
+	while IFS= read -r line; do
+		# The name of a process comes last, and is what the process likes it to be.
+		line=${line%% comm *}
+		[[ " $line " != *" pid $pid "* ]] || objects+=("$line")
+	done < <(exec rdma -d resource show "$1")
+	lookers+="$! "
+}
+
+# released KIND...: is nothing left of these kinds? The context must be the one that
+# keep_context() has seen: closing that one releases everything, too, but is not the task.
+released() {
+	local kind
+	witness="rdma resource show:"
+	for kind; do
+		kernel "$kind"
+		witness+=" $kind ${#objects[@]}"
+		((!${#objects[@]})) || return
+	done
+	kernel ctx
+	witness+=" ctx ${#objects[@]}"
+	[[ ${objects[*]} == "$context" ]]
+}
+
+keep_context() {
+	kernel ctx
+	context=${objects[*]}
+}
+
+# field NAME OBJECT: sets `value`.
+field() {
+	value=''
+	[[ " $2 " =~ " $1 "([^ ]+) ]] && value=${BASH_REMATCH[1]}
+}
+
+# Is the program's queue pair in RTS?
+in_rts() {
+	kernel qp
+	witness=${objects[0]:-no queue pair}
+	[[ $witness == *" state RTS "* ]]
+}
+
+# Sets `ours` and `theirs` to the queue pairs of the program and of the peer.
+both_queue_pairs() {
+	kernel qp
+	ours=${objects[0]:-no queue pair}
+	theirs=$(rdma -d resource show qp | grep " pid $peer_pid ")
+}
+
+# has FIELD VALUE: does the kernel say this of our queue pair?
+has() {
+	field "$1" "$ours"
+	witness=$ours
+	[[ $value == "$2" ]]
+}
+
+# same OURS THEIRS: has our queue pair in one field what the peer's has in the other?
+same() {
+	local wanted
+	field "$2" "$theirs"
+	wanted=$value
+	field "$1" "$ours"
+	printf -v witness "your %s: 0x%06x, the peer's %s: 0x%06x" \
+		"$1" "${value:-0}" "$2" "${wanted:-0}"
+	[[ $value && $value == "$wanted" ]]
+}
+
+# Is there a region of $1 bytes?
+has_region() {
+	kernel mr
+	witness=${objects[*]:-no memory region}
+	printf '%s\n' "${objects[@]}" | grep -q " mrlen $1 "
+}
+
+# --- calls -------------------------------------------------------------------
+
+# probe NAME FUNCTION ARGUMENT...: from now on the kernel writes down each call of one of
+# its functions, with the arguments given as in its own documentation, trace/kprobetrace.rst;
+# or, if NAME begins with `:`, each return.
+probe() {
+	local name=${1#:} kind=p
+	[[ $1 != :* ]] || kind=r
+	if [[ ! -e $tracing/trace ]]; then
+		mount -t tracefs tracing "$tracing" && echo 0 >"$tracing/options/record-cmd" ||
+			exit "$own_fault"
+	fi
+	[[ ! -e $tracing/events/kprobes/$name ]] ||
+		return 0
+	echo "$kind:$name $2 ${*:3}" >>"$tracing/kprobe_events" &&
+		echo 1 >"$tracing/events/kprobes/$name/enable" || exit "$own_fault"
+}
+
+# calls_of PROBE [PATTERN]: sets `calls` to what the kernel has written down for it since
+# start(): the arguments of each call, a line each, that match. Those of the peer and of our
+# own looking, which asks the driver as well, do not count.
+calls_of() {
+	local line all=() pattern=${2:-*}
+	calls=()
+	mapfile -t all <"$tracing/trace"
+	for line in "${all[@]}"; do
+		# shellcheck disable=SC2053 # a pattern
+		if [[ $line =~ -([0-9]+)\ +\[[0-9]+\].*:\ $1:\ \([^\)]*\)\ ?(.*)$ &&
+			" $peer_pid$lookers" != *" ${BASH_REMATCH[1]} "* && ${BASH_REMATCH[2]} == $pattern ]]; then
+			calls+=("${BASH_REMATCH[2]}")
+		fi
+	done
+}
+
+# What asks for RTR: its path MTU, which no list of the kernel's shows. 3 is 1024.
+watch_modify() {
+	# shellcheck disable=SC2016 # they are the kernel's; struct ib_qp_attr
+	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32'
+}
+
+right_mtu() {
+	calls_of modify 'state=2 *'
+	local asked=${#calls[@]}
+	calls_of modify 'state=2 mtu=3'
+	witness="path_mtu: ${#calls[@]} of $asked calls that ask for RTR have IBV_MTU_1024"
+	((${#calls[@]} == asked))
+}
+
+# No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
+# never showed.
+watch_registrations() {
+	# shellcheck disable=SC2016 # they are the kernel's
+	probe reg_mr rxe_reg_user_mr 'length=$arg3:u64' 'access=$arg5:x32'
+}
+
+# The arming of a queue, and each event that is read from a completion channel.
+watch_events() {
+	# shellcheck disable=SC2016 # they are the kernel's
+	probe arm rxe_req_notify_cq 'flags=$arg2:x32'
+	# shellcheck disable=SC2016
+	probe :event ib_uverbs_comp_event_read 'got=$retval:s64'
+}
+
+# Has the kernel been asked $1 times for an event for any completion? 0x2 means that, and
+# 0x1 solicited ones alone.
+armed() {
+	calls_of arm flags=0x1
+	witness="ibv_req_notify_cq(): ${#calls[@]} times for solicited messages only"
+	calls_of arm flags=0x2
+	witness+=", ${#calls[@]} times for any"
+	((${#calls[@]} >= $1))
+}
+
+# Has the program read $1 events from its completion channel, or does it soon?
+took_events() {
+	local deadline=5
+	wait_begins
+	while :; do
+		calls_of event 'got=[1-9]*'
+		witness="${#calls[@]} events were read from the completion channel"
+		if ((${#calls[@]} >= $1)); then
+			return 0
+		elif ! running || late; then
+			return 1
+		fi
+		nap
+	done
+}
+
+# --- the device --------------------------------------------------------------
+
+# Moves the GID of our address to another index than 1, where every device has it at first.
+move_gid() {
+	local gids=/sys/class/infiniband/$device/ports/1/gids i n=1 gid
+	read -r gid <"$gids/1"
+	[[ $gid == *:ffff:0a09:0001 ]] || return 0
+	random n 1 4
+	{
+		echo address delete 10.9.0.1/24 dev eth0
+		for ((i = 0; i < n; i++)); do
+			echo "address add fd00:9:$i::1/64 dev eth0"
+		done
+		echo address add 10.9.0.1/24 dev eth0
+	} | ip -batch -
+	# The kernel fills its table a moment later.
+	wait_begins
+	until read -r gid <"$gids/$((n + 1))" && [[ $gid == *:ffff:0a09:0001 ]] || late; do
+		nap
+	done
+}
+
+# counter NAME: sets `value` to one of the device's, which count whatever passes it.
+counter() { read -r value <"/sys/class/infiniband/$device/ports/1/hw_counters/$1"; }
+
+# until_grown COUNTER N: waits until a counter has grown by N, or the program is at its next
+# CHECKPOINT, or at its end.
+until_grown() {
+	local before
+	counter "$1"
+	before=$value
+	wait_begins
+	until late; do
+		counter "$1"
+		((value < before + $2)) || return 0
+		running && ! at_another || return 1
+		nap
+	done
+	return 1
+}
+
+# What the counters were when the program was started.
+remember_counters() {
+	local name value
+	for name in rdma_sends send_rnr_err sent_pkts rcvd_pkts; do
+		value=0
+		counter "$name"
+		counted_before[$name]=$value
+	done 2>/dev/null
+}
+
+# counted NAME: sets `value` to how much it has grown since then.
+counted() {
+	counter "$1"
+	((value -= counted_before[$1]))
+	witness="$1 +$value"
+}

@@ -1,0 +1,14 @@
+# make try-02: what is started, and what the peer does meanwhile. See tests/grading/try.
+
+# make try-02 [ARGS="LENGTH RIGHTS..."]
+try_exercise() {
+	looks=(mr)
+	(($#)) || set -- 3000 L LR W
+	program "$@"
+}
+
+# make try-02 PROGRAM=broken [ARGS=LENGTH]
+try_broken() {
+	looks=(mr)
+	program "${1:-3000}"
+}

@@ -1,0 +1,15 @@
+# make try-04: what is started, and what the peer does meanwhile. See tests/grading/try.
+
+# make try-04 [ARGS="PSN_A PSN_B PSN_C VICTIM"]
+try_exercise() {
+	looks=(qp)
+	(($#)) || set -- 0x111111 0x222222 0x333333 B
+	program "$@"
+}
+
+# make try-04 PROGRAM=broken [ARGS="PSN_A PSN_B"]
+try_broken() {
+	looks=(qp)
+	(($#)) || set -- 0x111111 0x222222
+	program "$@"
+}
