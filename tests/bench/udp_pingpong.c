@@ -1,9 +1,9 @@
 /*
- * udp_pingpong.c - datagrams in turn, without RDMA: the floor under Soft-RoCE
+ * udp_pingpong.c - datagrams in turn, without RDMA, to compare Soft-RoCE with
  *
- * Soft-RoCE puts each of its packets into a UDP datagram, so no message can be
- * faster on it than a plain datagram of that size. Both sides ask for the next
- * datagram without ever sleeping, as a program does that polls its CQ.
+ * Soft-RoCE puts each of its packets into a UDP datagram. Both sides ask for
+ * the next datagram without ever sleeping, as a program does that polls its
+ * CQ. Each time they ask is a system call, which a look at a CQ is not.
  *
  *	udp_pingpong SIZE ITERATIONS PORT		the server
  *	udp_pingpong SIZE ITERATIONS PORT ADDRESS	the client, which begins
