@@ -17,3 +17,25 @@ load helpers
 		refute_line --regexp '^.{81,}$' || fail "in $file"
 	done
 }
+
+# What clangd reports in an editor for each of the C files $@. It also logs which of its
+# own refactorings it could not do, which is no report.
+reports_of_clangd() {
+	local file
+	for file; do
+		clangd --check="$file" 2>&1 >/dev/null | tee "$BATS_TEST_TMPDIR/log" |
+			sed -nE 's/^E\[[^]]*\] (\[.*)/\1/p' | sed "s|^|$file: |"
+		grep -q 'All checks completed' "$BATS_TEST_TMPDIR/log" || echo "$file: not checked"
+	done
+}
+
+@test "lint: clangd, in an editor, finds its flags and reports nothing" {
+	cd "$project"
+	run -0 reports_of_clangd [0-9][0-9]-*/*.[ch] common/*.[ch] tests/*/*.c
+	assert_output ''
+	# It does report what is wrong.
+	cp compile_flags.txt "$BATS_TEST_TMPDIR"
+	echo 'int unused(void) { return missing; }' >"$BATS_TEST_TMPDIR/wrong.c"
+	run -0 reports_of_clangd "$BATS_TEST_TMPDIR/wrong.c"
+	assert_output --partial "use of undeclared identifier 'missing'"
+}
