@@ -67,6 +67,8 @@ build: $(programs) ## all programs, into build/
 
 # run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000",
 # or another program of its folder: make run-05 PROGRAM=rc_pingpong ARGS=-e.
+# debug-05 builds it without optimisation and runs it in gdb; of a two-sided one SIDE, the
+# client or the server: make debug-05 SIDE=server GDB="-ex 'break transfer'"
 # If the main one is two-sided, wire-05 draws the packets of a few rounds: make wire-05 LOSS=5%
 ifeq ($(origin PROGRAM),environment)
 PROGRAM :=
@@ -74,14 +76,23 @@ endif
 export PROGRAM
 chosen = $(firstword $(PROGRAM:%=$1/%.c) $2)
 names_of = $(patsubst $1/%.c,%,$(filter $1/%,$(sources)))
+ifeq ($(origin GDB),environment)
+GDB :=
+endif
+SIDE := client
 define chapter_rules
-.PHONY: run-$(firstword $(subst -, ,$1))
+.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),run debug)
 ifeq ($(filter-out $(call names_of,$1),$(PROGRAM)),)
 run-$(firstword $(subst -, ,$1)): $(filter $(OUT)/$1/%,$(programs))
 	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/both) \
 		$(OUT)/$(basename $(call chosen,$1,$2)) $$(ARGS)
+debug-$(firstword $(subst -, ,$1)): | packages
+	$$(Q)$$(MAKE) BUILD=$(BUILD)/debug CFLAGS="-O0 -g" $(BUILD)/debug/$(basename $(call chosen,$1,$2))
+	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/both --gdb $$(SIDE),gdb -q) \
+		$$(GDB) --args $(BUILD)/debug/$(basename $(call chosen,$1,$2)) \
+		$(if $(filter $(call chosen,$1,$2),$(two_sided)),--timeout 3600) $$(ARGS)
 else
-run-$(firstword $(subst -, ,$1)):
+$(addsuffix -$(firstword $(subst -, ,$1)),run debug):
 	@echo "there is no program $$$$PROGRAM in $1; choose one of: $(call names_of,$1)" >&2; exit 2
 endif
 
@@ -104,6 +115,7 @@ softroce-up: ## Soft-RoCE on this machine itself, without a guest
 softroce-down: ## undo softroce-up
 	$(Q)tests/softroce down
 
+debug-NN: ## a program in gdb; of a pair the client, or SIDE=server
 doctor: ## what is here, what is missing, what mends it
 	$(Q)tests/lab/lab doctor
 
@@ -207,6 +219,7 @@ packages:
 	$(Q)tests/packages $(or $(patsubst test-%,test,$(patsubst soak,test,$(patsubst torture,test,\
 		$(filter test test-corpus torture soak book,$(MAKECMDGOALS))))),run \
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
+		$(if $(filter debug-%,$(MAKECMDGOALS)),debug) \
 		$(filter bench,$(MAKECMDGOALS)) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 

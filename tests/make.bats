@@ -67,6 +67,33 @@ bare_path() {
 	assert_line 'client | released: ibv_free_device_list'
 }
 
+@test "debug-NN: one side of a pair in gdb, or a program that has one side" {
+	cd "$project"
+	export BUILD=$scratch/build RDMA=lab
+	LIMIT=120 run -0 limited make debug-05 SIDE=server ARGS="-n 2" \
+		GDB="-batch -ex 'break transfer' -ex run -ex 'print opt->server' -ex continue"
+	assert_line --partial 'Breakpoint 1, transfer ('
+	assert_line '$1 = 0x0'
+	assert_line 'verified: every byte of 2 of 2 messages'
+	assert_line 'client | verified: every byte of 2 of 2 messages'
+	LIMIT=120 run -0 limited make debug-02 GDB="-batch -ex 'break ibv_reg_mr' -ex run -ex backtrace"
+	assert_line --regexp '^#[0-9] .* main .* at 02-context-pd-mr/context_pd_mr.c:'
+	run -2 limited make debug-05 SIDE=middle
+	assert_line --partial 'both --gdb SIDE'
+	run -2 make debug-05 PROGRAM=nope
+	assert_line --partial 'there is no program nope'
+}
+
+@test "SAN=1: finds the mistake of docs/tools.md, as it is shown there" {
+	copy_tree
+	sed 's/calloc(2, opt.size)/calloc(1, opt.size)/' 05-pingpong/pingpong.c >05-pingpong/mine.c
+	RDMA=lab LIMIT=120 run limited make run-05 PROGRAM=mine SAN=1
+	assert_failure
+	assert_line --regexp '^server \| ==.*ERROR: AddressSanitizer: heap-buffer-overflow'
+	assert_line --regexp '^server \| .* in pattern_compare common/pattern.c:'
+	assert_line --regexp '^server \| .* in main 05-pingpong/mine.c:'
+}
+
 @test "run-05: fails when a side fails" {
 	cd "$project"
 	unset BUILD
