@@ -44,7 +44,7 @@ main_sources := $(foreach c,$(chapters),$(filter $(call main_source,$c),$(source
 main_first := $(foreach c,$(chapters),$(filter $(main_sources),$(filter $c/%,$(sources))) \
 	$(filter-out $(main_sources),$(filter $c/%,$(sources))))
 common := $(patsubst %.c,$(OUT)/%.o,$(wildcard common/*.c))
-peer := $(OUT)/tests/grading/peer $(OUT)/tests/grading/cm_peer
+peer := $(addprefix $(OUT)/tests/grading/,peer cm_peer queues)
 world := $(OUT)/tests/grading/world.so
 
 ##@ Building and looking around

@@ -129,6 +129,9 @@ int main(int argc, char *argv[])
 		}
 		err = register_buffer(pd, buf, length, flags, &mr[i]);
 		report(rights, mr[i], err);
+		if ((err == 0) != (mr[i] != NULL))
+			print_error(0, "register_buffer() returned %d, and *mr "
+				    "is %p", err, (void *)mr[i]);
 	}
 	checkpoint("registered");
 	status = EXIT_SUCCESS;

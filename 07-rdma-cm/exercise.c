@@ -189,7 +189,7 @@ static int serve(struct rdma_cm_id *listener, uint32_t version,
 static int ask(struct rdma_cm_id *id, struct sockaddr *addr, uint32_t version)
 {
 	struct rdma_conn_param param = { .retry_count = 6 };
-	struct hello hello = { .text = "" };
+	struct hello hello = { .text = "please accept a client" };
 	struct rdma_cm_event *event;
 	int err = -1;
 

@@ -39,15 +39,14 @@ has_gid() {
 # The worlds that this chapter needs have GIDs of RoCE v1, and one far behind: see world.c.
 # For those who read /sys themselves, a file stands there.
 pretend() {
-	cp "$build/tests/grading/world.so" "$root/work"
-	echo /work/world.so >"$root/etc/ld.so.preload"
 	echo IB/RoCE v1 >"$log/v1"
 	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/1/gid_attrs/types/$2"
 }
 
 # A device whose only port is down; one with GIDs of IPv6, one of which looks a little like
 # IPv4, and of RoCE v1; the right one, with more than 16 entries before its first IPv4 GID of
-# RoCE v2, one of which is a gap and one of RoCE v1; and another right one.
+# RoCE v2, one of which is a gap and one of RoCE v1; and another right one, which has it at
+# index 0.
 make_world() {
 	local worlds=0 links=() devices=() address=() i n gone
 	rdma link delete "$device"
@@ -66,6 +65,7 @@ make_world() {
 	world "${names[1]}" fd00:100::1/64 fd00:101::ffff:a09:1/64 "10.6.0.$last/24"
 	world "${names[2]}" "${address[@]}" "10.6.1.$last/24"
 	world "${names[3]}" "10.9.1.$last/24"
+	links+=("link set w3 address 02:00:00:00:09:01")
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# One after the other, since the kernel fills the first free entry, a moment later.
@@ -78,8 +78,11 @@ make_world() {
 		'address delete fd00:100::1/64 dev w1' | ip -batch -
 	has_gid "${names[2]}" "10.8.1.$last"
 	has_gid "${names[1]}" "10.6.0.$last"
+	preload_world
 	pretend "${names[1]}" "$index"
 	pretend "${names[2]}" "$v1"
+	echo 0000:0000:0000:0000:0000:ffff:0a04:0001 >"$log/first"
+	mount --bind "$log/first" "$root/sys/class/infiniband/${names[3]}/ports/1/gids/0"
 }
 
 # says DEVICE WHAT: does the program say this of it, once, and nothing else?
@@ -110,7 +113,8 @@ look_at_world() {
 		expect 01.2 "${names[3]} has a GID that is_ipv4_v2() is to accept, and find_gid() to find" \
 			says 3 '*, GID index *' && ok 01.2
 	expect 01.3 "the first IPv4 GID of ${names[2]} that is RoCE v2 is at index $right" \
-		says 2 "*, GID index $right" && ok 01.3
+		says 2 "*, GID index $right" &&
+		expect 01.3 "the first one of ${names[3]} is at index 0" says 3 '*, GID index 0' && ok 01.3
 	expect 01.4 "${names[2]} is the first that has both: not chosen with index $right" chose &&
 		expect 01.4 "the chosen device is to be the only one open" only_one_open &&
 		go && finish &&

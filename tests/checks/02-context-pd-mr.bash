@@ -103,16 +103,16 @@ check_exercise() {
 	((!${#calls[@]})) || ok 02.1
 	expect 02.2 "not ${#granted[@]} regions" right_count &&
 		expect 02.2 "a region of another length than $length" right_length && ok 02.2
-	if printed '*: refused (null)'; then
-		fail 02.2 "register_buffer() does not return the errno value" "printed: (null)"
+	if printed '*register_buffer() returned *'; then
+		fail 02.2 "register_buffer() returned errno with a region, or 0 with NULL"
 	fi
 	if ((${#objects[@]} == ${#granted[@]})); then
 		expect 02.3 "wanted for each region: its keys, as 0x and eight digits" right_keys &&
 			expect 02.3 "wanted for each refusal: refused EINVAL" \
 				refused_with EINVAL "${refused[@]}" && ok 02.3
 	fi
-	# Nothing is released where nothing was.
-	if ((${#objects[@]})); then
+	# With one region the order is easily right.
+	if ((${#objects[@]} > 1)); then
 		keep_context
 		go
 		reach 02.4 clean &&

@@ -9,42 +9,43 @@ points 06.5 3 exercise 'takes the lock, and not from others' 'man 3 ibv_post_sen
 points 06.6 2 exercise 'adds to the counter, and nothing is lost' 'man 3 ibv_post_send'
 points 06.7 3 broken 'broken.c writes all of the text' 'man 3 ibv_post_send'
 
-permits_writing() {
-	field rkey "${objects[0]:-}"
-	((${value:-0}))
-}
-
 takes_only_the_peers() {
+	local swapped
+	swapped=$(sed -E 's/0x(..)(..)(..)(..)/0x\4\3\2\1/;q' <<<"$got")
 	witness="completions of your own writes come to the same queue"
-	! grep -qvxFf <(peer_sent) <<<"$taken"
+	if [[ $(peer_sent) == *"$swapped"* ]]; then
+		witness="${got%%$'\n'*} is ${swapped#got }, which the peer has sent, in network byte order"
+	fi
+	! grep -qvxFf <(peer_sent) <<<"$got"
 }
 
 no_message_without_receive() { ! peer_said '*RNR retry*'; }
 
 # check_write PORT SIZE ITERS [ADDRESS]: the program connects, or the peer does.
 check_write() {
-	local taken
+	local got missing=0
 	start exercise write "$@"
 	(($# > 3)) || peer write "$@" 10.9.0.1
 	reach 06.1 connected || return
 	expect 06.1 "there is no region of $2 bytes" has_region "$2"
-	expect 06.1 "no peer may write there" permits_writing || return
+	expect 06.1 "the peer is to write there, and to do nothing else" may_only_write "$2" || return
 	go
-	until_peer all && finish
+	until_peer all && at answered && await_completions $((2 * $3))
 	expect 06.1 "the peer could not write" peer_said 'written*' || return
 	ok 06.1
 	[[ $status ]] || finish
 	# Who prints each number once more meanwhile has done nothing wrong.
 	find_lines 'got 0x[0-9a-f]{8}'
-	taken=$(printf '%s\n' "${found[@]}" | uniq)
-	expect 06.2 "the peer has written, and you took nothing" test "$taken" &&
+	got=$(printf '%s\n' "${found[@]}" | uniq)
+	expect 06.2 "the peer has written, and you took nothing" test "$got" &&
 		expect 06.2 "took for an immediate value what is none of the peer's" \
 			takes_only_the_peers &&
 		expect 06.2 "there is no receive for the next write" no_message_without_receive || return
 	ok 06.2
 	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
 		expect 06.3 "the exit status is $status" ends_with 0 || return
-	[[ $taken == "$(peer_sent)" ]] || fail 06.2 "not the immediate values that the peer has sent"
+	((!missing)) || fail 06.3 "ask for a completion of each answer" "$missing completions did not come"
+	[[ $got == "$(peer_sent)" ]] || fail 06.2 "not the immediate values that the peer has sent"
 }
 
 # Is the peer's lock $1, and is $2 added to its counter?
@@ -61,36 +62,38 @@ found_lock() { one_line 'found 0x[0-9a-f]{16}' 'found.*' && [[ ${found[0]} == "f
 
 # check_lock PORT ROUNDS OTHERS: the peer wants the lock as well, OTHERS times.
 check_lock() {
-	local number held is_stuck=''
+	local number held taken_before=0
 	peer lock "$1"
 	until_peer_listens
 	start exercise lock "$1" "$2" 10.9.0.1
 	reach 06.4 tried || return
 	kernel qp
 	field lqpn "${objects[0]:-}"
-	number=$value
+	printf -v number 0x%x "${value:-0}"
 	until_peer 'held *'
 	held=$(sed -n 's/^held //p' "$peer_out")
-	expect 06.4 "found another value than $held, that of the lock" found_lock &&
+	expect 06.4 "went on before its request was complete" has_taken 1 &&
+		expect 06.4 "not a COMPARE_AND_SWAP from 0 to $number, of 8 bytes" swaps 0x0 "$number" &&
+		expect 06.4 "found another value than $held, that of the lock" found_lock &&
 		expect 06.4 "replaced a value that was not 0" lock_is "$held" 0 || return
+	ok 06.4
 	go
 	# A dozen times more it tries to take the lock, each time with two packets.
 	if until_grown rcvd_pkts 24; then
 		expect 06.5 "the peer held the lock" tell release released
 	elif at locked; then
-		ok 06.4
 		fail 06.5 "went on although another client held the lock"
 	else
 		fail 06.5
 	fi
 	[[ ! ${verdict[06.5]:-} ]] || return
-	at locked || is_stuck=1
-	expect 06.4 "the lock was released, and did not become $number" lock_is "$number" 0 || return
-	ok 06.4
-	if [[ $is_stuck ]]; then fail 06.5; return; fi
+	reach 06.5 locked &&
+		expect 06.5 "the lock was released, and did not become $number" lock_is "$number" 0 || return
 	ok 06.5
+	has_taken 1
 	go
 	reach 06.6 added &&
+		expect 06.6 "went on before the READ and the WRITE were complete" has_taken 2 &&
 		expect 06.6 "not 1 was added, or the lock is not yours" lock_is "$number" 1 || return
 	# Both want the lock now, again and again.
 	echo "contend $3" >&"$peer_input"
@@ -99,17 +102,15 @@ check_lock() {
 	until_peer 'sum *'
 	finish
 	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
-	if printed '*the lock was 0x*, not ours'; then
-		fail 06.5 "did not hold the lock in each round"
-	elif ((status)); then
-		fail 06.6
-	fi
+	! printed '*the lock was 0x*, not ours' || fail 06.5 "did not hold the lock in each round"
+	ends_with 0 || fail 06.6
 	expect 06.6 "$2 and $3 were added, and the counter says something else" \
 		peer_said "sum $(($2 + $3))" && ok 06.6
 }
 
 check_exercise() {
 	local port size iters rounds others
+	watch_rights
 	random port 20000 30000
 	random size 1500 9000
 	# More than receives are posted at the beginning: each has to be posted again.

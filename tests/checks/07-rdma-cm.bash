@@ -24,10 +24,7 @@ peer_says() {
 ask() {
 	((++port))
 	peer server "$port" "$1"
-	if ! until_peer listening; then
-		echo "the peer does not listen: $(<"$peer_out.err")" >&2
-		exit "$own_fault"
-	fi
+	until_peer listening || give_up "the peer does not listen: $(<"$peer_out.err")"
 	start exercise "$port" "$version" 10.9.0.1
 	peer_says 'asked|nothing' || :
 	until_peer 'told *' || :
@@ -71,8 +68,8 @@ check_exercise() {
 
 ask_one_who_accepts() {
 	ask accept
-	[[ $said == asked* ]] || fail 07.1
-	expect 07.1 "not a hello of version $version" said_is "asked hello $version" || return
+	expect 07.1 "not a hello of version $version, with the text that was there" \
+		said_is "asked hello $version with its text" || return
 	ok 07.1
 	expect 07.2 "the server has accepted, and you are not connected" is_connected &&
 		expect 07.2 "the server has accepted with ${told%%,*}, and you print something else" \
@@ -96,7 +93,9 @@ ask_one_who_refuses() {
 # A server, clients that it must not accept, and one that it must.
 serve() {
 	local other
+	local -A sizes=([short]=8 [missing]=0)
 	((++port))
+	preload_world
 	start exercise "$port" "$version"
 	until_line listening || { fail 07.3 && return; }
 	for other in $((version + 1)) $((version - 1)) $((version ^ 0x1000000)); do
@@ -107,11 +106,13 @@ serve() {
 				said_is "rejected 28 hello $version" || return
 	done
 	ok 07.3
-	for other in magic none; do
+	for other in magic none short missing; do
+		[[ ! ${sizes[$other]:-} ]] || echo "${sizes[$other]}" >"$root/etc/private-data"
 		be_asked "$version" "$other"
-		expect 07.2 "a client that has said no hello ($other) was not refused" \
-			said_is 'rejected*' || return
+		expect 07.2 "a client that has said no hello (data: $other) was not refused" \
+			said_is 'rejected*' && expect 07.2 "the server has ended" running || return
 	done
+	rm "$root/etc/private-data"
 	ok 07.2
 	be_asked "$version" hello
 	expect 07.5 "a client with version $version, at a server of $version, was not accepted" \

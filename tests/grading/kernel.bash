@@ -119,16 +119,18 @@ calls_of() {
 	done
 }
 
-# What asks for RTR: its path MTU, which no list of the kernel's shows. 3 is 1024.
+# What each call asks for that no list of the kernel's shows: the path MTU, where 3 is 1024,
+# and what the peer may do.
 watch_modify() {
 	# shellcheck disable=SC2016 # they are the kernel's; struct ib_qp_attr
-	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32'
+	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32' \
+		'access=+32($arg2):x32'
 }
 
 right_mtu() {
 	calls_of modify 'state=2 *'
 	local asked=${#calls[@]}
-	calls_of modify 'state=2 mtu=3'
+	calls_of modify 'state=2 mtu=3 *'
 	witness="path_mtu: ${#calls[@]} of $asked calls that ask for RTR have IBV_MTU_1024"
 	((${#calls[@]} == asked))
 }
@@ -138,6 +140,23 @@ right_mtu() {
 watch_registrations() {
 	# shellcheck disable=SC2016 # they are the kernel's
 	probe reg_mr rxe_reg_user_mr 'length=$arg3:u64' 'access=$arg5:x32'
+}
+
+watch_rights() {
+	watch_registrations
+	watch_modify
+}
+
+# may_only_write SIZE: may the peer write into the region of SIZE bytes, and do nothing else
+# there? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE.
+may_only_write() {
+	local region queue_pair
+	calls_of reg_mr "length=$1 *"
+	region=${calls[-1]##*access=}
+	calls_of modify 'state=1 *'
+	queue_pair=${calls[-1]##*access=}
+	witness="ibv_reg_mr(): access ${region:-none}; to INIT: qp_access_flags ${queue_pair:-none}"
+	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
 }
 
 # The arming of a queue, and each event that is read from a completion channel.
@@ -170,6 +189,76 @@ took_events() {
 		elif ! running || late; then
 			return 1
 		fi
+		nap
+	done
+}
+
+# --- queues ------------------------------------------------------------------
+
+# Sets `sends` and `receives`, the work requests that the program has posted, and `posted`,
+# `taken`, `ring` and `left`, of its completions. See queues.c.
+look_at_queues() {
+	local line all=()
+	sends=() receives=() posted=0 taken=0 ring=1 left=0
+	mapfile -t all < <("$build/tests/grading/queues" "$pid")
+	for line in "${all[@]}"; do
+		case $line in
+		send*) sends+=("${line#* }") ;;
+		receive*) receives+=("${line#* }") ;;
+		completions*) read -r _ posted taken ring left <<<"$line" ;;
+		esac
+	done
+}
+
+# right_receives SIZE: is each receive as long as a slot, and in the one that its wr_id names?
+right_receives() {
+	local receive id address length first=''
+	witness="no receive is posted"
+	for receive in "${receives[@]}"; do
+		read -r id address length <<<"$receive"
+		: "${first:=$((address - id * $1))}"
+		witness="wr_id $id: $length bytes, $((address - first)) after the first one's"
+		((length == $1 && address == first + id * $1)) || return
+	done
+	((${#receives[@]}))
+}
+
+# Does each send ask for a completion?
+all_signaled() {
+	local send flags
+	for send in "${sends[@]}"; do
+		read -r _ flags _ <<<"$send"
+		witness="send_flags $flags"
+		((flags & 2)) || return
+	done
+}
+
+# swaps COMPARE SWAP: is the last request such a COMPARE_AND_SWAP?
+swaps() {
+	local request=${sends[-1]:-}
+	witness="posted: opcode, send_flags, bytes, compare_add, swap: $request"
+	[[ $request == "5 "*" 8 $1 $2" ]]
+}
+
+# has_taken N: has the program taken N completions or more since `taken_before`, and left
+# none?
+has_taken() {
+	look_at_queues
+	local new=$(((taken - taken_before) & (ring - 1)))
+	witness="completions: $new taken from the queue, $(((posted - taken) & (ring - 1))) left there"
+	taken_before=$taken
+	((new >= $1 && posted == taken))
+}
+
+# await_completions N: sets `missing` to how many of N completions the device has not posted,
+# and does not post soon.
+await_completions() {
+	local deadline=2
+	missing=$1
+	wait_begins
+	while ((missing)) && ! late; do
+		look_at_queues
+		missing=$((($1 - posted) & (ring - 1)))
 		nap
 	done
 }

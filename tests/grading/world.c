@@ -1,5 +1,5 @@
 /*
- * world.c - what Soft-RoCE cannot be, for the exercise of chapter 01
+ * world.c - what Soft-RoCE cannot be, for the exercises of chapters 01 and 07
  *
  * Loaded into the student's program, in the sandbox, by /etc/ld.so.preload.
  *
@@ -7,6 +7,13 @@
  * 10.6.0.0/16 are said to be of RoCE v1. Each table has one more GID, so far
  * behind that no address can name it. And ibv_get_device_list() fails with the
  * errno value in the file /etc/list-error, if there is one.
+ *
+ * The device whose interface has the MAC address 02:00:00:00:09:01 has an IPv4
+ * GID at index 0, 10.4.0.1, where others have the one of their MAC address.
+ *
+ * An event of the RDMA CM always has as many bytes of private data as a packet
+ * has room for. Here, if there is a file /etc/private-data, it has as many as
+ * the number in it; if that is 0, the pointer is NULL.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,24 +27,34 @@
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/rdma_cma.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #define FAR 300
 
 int ioctl(int fd, unsigned long request, ...);
 
-static void change_type(struct ib_uverbs_gid_entry *entry)
+static void change_entry(struct ib_uverbs_gid_entry *entry)
 {
 	static const unsigned char prefix[] = {
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 6
 	};
+	static const unsigned char ipv4[] = {
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 4, 0, 1
+	};
+	static const unsigned char of_mac[] = {
+		0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 9, 1
+	};
 
 	if (memcmp(entry->gid, prefix, sizeof(prefix)) == 0)
 		entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V1;
+	if (entry->gid_index == 0 &&
+	    memcmp(entry->gid, of_mac, sizeof(of_mac)) == 0)
+		memcpy(entry->gid, ipv4, sizeof(ipv4));
 }
 
 /* Change all GIDs in the answer to an ioctl(2) of libibverbs. */
-static void change_types(const struct ib_uverbs_ioctl_hdr *hdr)
+static void change_entries(const struct ib_uverbs_ioctl_hdr *hdr)
 {
 	const int table = UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES;
 	const int entry = UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY;
@@ -61,7 +78,7 @@ static void change_types(const struct ib_uverbs_ioctl_hdr *hdr)
 		if (attr->attr_id != wanted)
 			continue;
 		for (size_t n = 0; n < count; n++)
-			change_type(&entries[n]);
+			change_entry(&entries[n]);
 	}
 }
 
@@ -104,27 +121,52 @@ int ioctl(int fd, unsigned long request, ...)
 
 	result = syscall(SYS_ioctl, fd, request, arg);
 	if (result == 0 && request == RDMA_VERBS_IOCTL)
-		change_types(arg);
+		change_entries(arg);
 	else if (request == RDMA_VERBS_IOCTL && add_far_gid(arg) == 0)
 		result = 0;
 	return (int)result;
 }
 
+/* The number in the file @name, or -1 if there is none. */
+static int number_in(const char *name)
+{
+	FILE *file = fopen(name, "re");
+	int number = -1;
+
+	if (file) {
+		if (fscanf(file, "%d", &number) != 1)
+			number = -1;
+		fclose(file);
+	}
+	return number;
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **(*real)(int *);
-	FILE *file = fopen("/etc/list-error", "re");
-	int err = 0;
+	const int err = number_in("/etc/list-error");
 
-	if (file) {
-		if (fscanf(file, "%d", &err) != 1)
-			err = 0;
-		fclose(file);
-	}
-	if (err) {
+	if (err > 0) {
 		errno = err;
 		return NULL;
 	}
 	*(void **)&real = dlsym(RTLD_NEXT, "ibv_get_device_list");
 	return real(count);
+}
+
+int rdma_get_cm_event(struct rdma_event_channel *channel,
+		      struct rdma_cm_event **event)
+{
+	int (*real)(struct rdma_event_channel *, struct rdma_cm_event **);
+	const int size = number_in("/etc/private-data");
+	int err;
+
+	*(void **)&real = dlsym(RTLD_NEXT, "rdma_get_cm_event");
+	err = real(channel, event);
+	if (err == 0 && size >= 0) {
+		(*event)->param.conn.private_data_len = (uint8_t)size;
+		if (size == 0)
+			(*event)->param.conn.private_data = NULL;
+	}
+	return err;
 }

@@ -396,6 +396,7 @@ int main(int argc, char *argv[])
 	/* 9. and 10. Transfer; then wait until the peer has all, too. */
 	if (argc == 5 ? send_all(&side, count) : receive_all(&side, count))
 		goto out;
+	checkpoint("done");
 	if (exchange_goodbye(sock) == 0)
 		status = EXIT_SUCCESS;
 

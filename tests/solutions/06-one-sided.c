@@ -53,7 +53,7 @@
 #include "../common/gid.h"
 #include "../common/options.h"
 
-#define PORT 1			/* of the device */
+#define PORT_NUM 1		/* of the device */
 #define ROOM 16			/* receives that are kept posted */
 #define TIMEOUT 10		/* of every wait, in seconds */
 
@@ -73,9 +73,9 @@ struct side {
  * TODO 06.1: permit the peer to write into our memory, and nothing else.
  * Permission is given in two places: register the @side->size bytes at
  * @side->memory, and let the region be @side->mr; then take @side->qp from
- * RESET to INIT by connection_init(), with the device's port PORT. Our device
- * itself must be able to write there, too. Return 0, or -1 if anything failed.
- * See step 4 in one_sided.c, and create_qp() there.
+ * RESET to INIT by connection_init(), with the device's port PORT_NUM. Our
+ * device itself must be able to write there, too. Return 0, or -1 if anything
+ * failed. See step 4 in one_sided.c, and create_qp() there.
  */
 static int permit(struct side *side, struct ibv_pd *pd)
 {
@@ -86,7 +86,7 @@ static int permit(struct side *side, struct ibv_pd *pd)
 			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (missing(side->mr, "ibv_reg_mr"))
 		return -1;
-	return connection_init(side->qp, PORT, IBV_ACCESS_REMOTE_WRITE);
+	return connection_init(side->qp, PORT_NUM, IBV_ACCESS_REMOTE_WRITE);
 #endif
 }
 
@@ -283,6 +283,7 @@ static int write_and_answer(const struct side *side, int iters)
 			return -1;
 		}
 	}
+	checkpoint("answered");
 	return 0;
 }
 
@@ -324,15 +325,15 @@ static int use_lock(const struct side *side, int rounds)
 static int introduce(struct side *side, struct ibv_context *context, bool lock)
 {
 	const struct connection_depth depth = { .mine = 1, .peers = 1 };
-	struct path path = { .port_num = PORT, .mtu = IBV_MTU_1024 };
+	struct path path = { .port_num = PORT_NUM, .mtu = IBV_MTU_1024 };
 	struct address remote, local = {
 		.qpn = side->qp->qp_num,
 		.psn = random_psn(),
 	};
 
-	if (failed(ibv_query_port(context, PORT, &path.port),
+	if (failed(ibv_query_port(context, PORT_NUM, &path.port),
 		   "ibv_query_port") ||
-	    gid_choose(context, PORT, &path.port, -1, &path.gid))
+	    gid_choose(context, PORT_NUM, &path.port, -1, &path.gid))
 		return -1;
 	local.gid = path.gid.gid;
 	if (exchange_send_address(side->sock, &local) ||

@@ -1,0 +1,177 @@
+/*
+ * queues.c - what a program has posted, and which completions it has taken
+ *
+ * Usage: queues PID
+ *
+ * Soft-RoCE's library and its driver share the queues of a program as rings in
+ * memory. No system call shows what is in them, so we read that memory. Prints,
+ * for the first completion queue and the first queue pair,
+ *
+ *	receive WR_ID ADDRESS LENGTH
+ *	send OPCODE FLAGS LENGTH COMPARE SWAP
+ *	completions POSTED TAKEN ROOM SENDS
+ *
+ * a line for each work request since its ring was begun, the first time or
+ * again. OPCODE and FLAGS are those of <infiniband/verbs.h>; flags, addresses,
+ * COMPARE and SWAP are hexadecimal. POSTED and TAKEN count modulo ROOM; of the
+ * completions that are not taken yet, SENDS are of the program's own requests.
+ * A program that has no such queues, or has ended, prints nothing.
+ *
+ * The format is the kernel's: rdma/rdma_user_rxe.h, and struct ib_uverbs_wc in
+ * rdma/ib_user_verbs.h.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_rxe.h>
+
+#define RINGS 3			/* that we read, of */
+#define MAPPINGS 16
+#define MOST (1 << 20)		/* bytes of a ring that we read */
+#define ELEMENTS 4096		/* of it; a program may write anything there */
+
+struct ring {
+	uint64_t offset;	/* of the mapping in the device's file */
+	uint64_t begin;		/* where the program has it */
+	size_t length;
+	struct rxe_queue_buf *buf;
+};
+
+/* The driver counts up from queue to queue. */
+static int by_offset(const void *one, const void *other)
+{
+	const struct ring *a = one, *b = other;
+
+	return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+/* Sets @rings to what is mapped of the program's device. Returns how many. */
+static size_t find_rings(const char *pid, struct ring rings[MAPPINGS])
+{
+	char path[64], line[512];
+	size_t count = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%s/maps", pid);
+	maps = fopen(path, "re");
+	if (!maps)
+		return 0;
+	while (count < MAPPINGS && fgets(line, sizeof(line), maps)) {
+		struct ring ring = { 0 };
+		uint64_t end;
+
+		if (strstr(line, "/uverbs") &&
+		    sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64,
+			   &ring.begin, &end, &ring.offset) == 3) {
+			ring.length = end - ring.begin;
+			rings[count++] = ring;
+		}
+	}
+	fclose(maps);
+	qsort(rings, count, sizeof(*rings), by_offset);
+	return count;
+}
+
+static int read_ring(int memory, struct ring *ring)
+{
+	const size_t length = ring->length < MOST ? ring->length : MOST;
+
+	ring->buf = malloc(length);
+	if (!ring->buf || pread(memory, ring->buf, length,
+				(off_t)ring->begin) != (ssize_t)length)
+		return -1;
+	ring->length = length;
+	return 0;
+}
+
+/* Element @index of @ring, or NULL if that has not as much as @size bytes. */
+static const void *element(const struct ring *ring, uint32_t index, size_t size)
+{
+	const size_t number = index & ring->buf->index_mask;
+	const size_t at = sizeof(*ring->buf) +
+			  (number << (ring->buf->log2_elem_size & 31));
+
+	return at + size <= ring->length ? (const char *)ring->buf + at : NULL;
+}
+
+static uint32_t number_posted(const struct ring *ring)
+{
+	const uint32_t posted = ring->buf->producer_index;
+
+	return posted < ELEMENTS ? posted : ELEMENTS;
+}
+
+static void print_receives(const struct ring *ring)
+{
+	for (uint32_t i = 0; i < number_posted(ring); i++) {
+		const struct rxe_recv_wqe *wqe =
+			element(ring, i, sizeof(*wqe) + sizeof(struct rxe_sge));
+
+		if (!wqe)
+			return;
+		printf("receive %" PRIu64 " 0x%" PRIx64 " %u\n",
+		       (uint64_t)wqe->wr_id,
+		       wqe->dma.num_sge ? (uint64_t)wqe->dma.sge[0].addr : 0,
+		       wqe->dma.length);
+	}
+}
+
+static void print_sends(const struct ring *ring)
+{
+	for (uint32_t i = 0; i < number_posted(ring); i++) {
+		const struct rxe_send_wqe *wqe = element(ring, i, sizeof(*wqe));
+
+		if (!wqe)
+			return;
+		printf("send %u 0x%x %u 0x%" PRIx64 " 0x%" PRIx64 "\n",
+		       wqe->wr.opcode, wqe->wr.send_flags, wqe->dma.length,
+		       (uint64_t)wqe->wr.wr.atomic.compare_add,
+		       (uint64_t)wqe->wr.wr.atomic.swap);
+	}
+}
+
+static void print_completions(const struct ring *ring)
+{
+	const uint32_t posted = ring->buf->producer_index;
+	const uint32_t taken = ring->buf->consumer_index;
+	const uint32_t mask = ring->buf->index_mask;
+	const uint32_t end = taken + ELEMENTS;
+	int sends = 0;
+
+	for (uint32_t i = taken; ((posted - i) & mask) != 0 && i != end; i++) {
+		const struct ib_uverbs_wc *wc = element(ring, i, sizeof(*wc));
+
+		if (!wc)
+			return;
+		sends += wc->opcode < IB_UVERBS_WC_BIND_MW;
+	}
+	printf("completions %u %u %u %d\n", posted, taken, mask + 1, sends);
+}
+
+int main(int argc, char *argv[])
+{
+	struct ring rings[MAPPINGS];
+	char path[64];
+	int memory;
+
+	if (argc != 2)
+		return 2;
+	snprintf(path, sizeof(path), "/proc/%s/mem", argv[1]);
+	memory = open(path, O_RDONLY | O_CLOEXEC);
+	if (memory < 0 || find_rings(argv[1], rings) < RINGS)
+		return EXIT_FAILURE;
+	for (int i = 0; i < RINGS; i++)
+		if (read_ring(memory, &rings[i]))
+			return EXIT_FAILURE;
+	/* In the order in which the driver makes them. */
+	print_sends(&rings[1]);
+	print_receives(&rings[2]);
+	print_completions(&rings[0]);
+	return EXIT_SUCCESS;
+}
