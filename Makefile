@@ -181,6 +181,10 @@ test: | packages ## everything, on a real Soft-RoCE device
 test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for more
 	$(Q)tests/grading/corpus $(PART)
 
+.PHONY: test-arm64
+test-arm64: | packages ## guests of another root and processor, emulated
+	$(Q)bats --timing --print-output-on-failure tests/lab/root.bats
+
 .PHONY: torture soak
 torture: build $(peer) | packages ## everything that can fail is made fail; PARTS="calls wire"
 	$(Q)$(MAKE) SAN=1 build
@@ -216,10 +220,11 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 # One check for all that is needed, before anything that needs it.
 .PHONY: packages
 packages:
-	$(Q)tests/packages $(or $(patsubst test-%,test,$(patsubst soak,test,$(patsubst torture,test,\
-		$(filter test test-corpus torture soak book,$(MAKECMDGOALS))))),run \
+	$(Q)tests/packages $(or $(strip $(patsubst test-corpus,test,$(patsubst soak,test,$(patsubst torture,test,\
+		$(filter test test-corpus torture soak book,$(MAKECMDGOALS)))))),run \
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
 		$(if $(filter debug-%,$(MAKECMDGOALS)),debug) \
+		$(if $(filter test-arm64,$(MAKECMDGOALS)),test arm64) \
 		$(filter bench,$(MAKECMDGOALS)) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 

@@ -718,6 +718,16 @@ hanging_kvm() {
 	assert_output 'lab: RDMA=elsewhere: auto, host or lab'
 }
 
+@test "auto: a machine whose kernel has the driver needs no guest" {
+	mkdir "$scratch/bin"
+	printf '#!/bin/sh\n[ "$1" = rdma_rxe ]\n' >"$scratch/bin/modinfo"
+	chmod +x "$scratch/bin/modinfo"
+	[[ ! -e /sys/class/infiniband/rxe_0 ]] || skip "this machine has a device"
+	PATH=$scratch/bin:$PATH run -0 limited "$lab" auto -- true
+	assert_line 'lab: in a guest: this machine has no ACTIVE RDMA device'
+	assert_line --partial 'after make softroce-up no guest is needed'
+}
+
 @test "auto: in a guest the device is the machine's own" {
 	run -0 limited "$lab" run -- env RDMA=auto "$lab" auto -- echo here
 	assert_output --partial 'on this machine: its RDMA device rxe_0 is ACTIVE'

@@ -220,6 +220,20 @@ bare_path() {
 	assert_output 'packages: no group of packages is called nothing'
 }
 
+@test "packages: the emulator is that of the machine's own processor" {
+	bare_path apt-get sudo
+	local arch
+	for arch in x86_64:x86 aarch64:arm; do
+		# bash takes the processor from there, if it is set.
+		HOSTTYPE=${arch%:*} PATH=$scratch/bin run -0 "$project/tests/packages" run --list
+		assert_line "qemu-system-${arch#*:}"
+		assert_equal "$(grep -c '^qemu' <<<"$output")" 1
+		refute_line mmdebstrap
+	done
+	PATH=$scratch/bin run -0 "$project/tests/packages" arm64 --list
+	assert_line mmdebstrap
+}
+
 @test "packages: what is missing is installed with one update and one install" {
 	bare_path apt-get sudo
 	# The apt-get here installs nothing, and that is noticed.

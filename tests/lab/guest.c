@@ -9,9 +9,11 @@
  *      which would forbid it;
  *   3. after FRAME_HELLO takes the time, fresh entropy and the parameters of
  *      this run, so that a restored guest is not a copy of another one;
- *   4. mounts the machine's root read-only (9p, made so by QEMU, not by a
- *      mount option) under an overlay whose upper layer is memory, mounts the
- *      one writable folder over it and makes the result its root;
+ *   4. mounts the machine's root, or another one, read-only (9p, made so by
+ *      QEMU, not by a mount option) under an overlay whose upper layer is
+ *      memory, mounts the one writable folder over it, and the workbook and
+ *      the kernel's modules if that root is another one, and makes the result
+ *      its root;
  *   5. runs the set-up script it was given (network, Soft-RoCE) as root;
  *   6. runs the command as the user it was told, carries its three streams and
  *      its exit status, and switches the guest off. It also does so when the
@@ -75,6 +77,7 @@ struct job {
 	const char *setup; /* a shell script, run as root */
 	const char *writable; /* the folder to mount read-write, or NULL */
 	const char *modules; /* lib/modules/RELEASE of this kernel, or NULL */
+	const char *project; /* the workbook, if the root does not have it */
 	bool tty; /* a terminal instead of three pipes */
 	bool watch_listen; /* say FRAME_LISTENING */
 	struct winsize size;
@@ -265,6 +268,8 @@ static void take_parameter(int port, struct job *job, const char *text)
 		job->writable = value;
 	else if (!strcmp(key, "modules"))
 		job->modules = value;
+	else if (!strcmp(key, "project"))
+		job->project = value;
 	else if (!strcmp(key, "hostname"))
 		(void)!sethostname(value, strlen(value));
 	else if (!strcmp(key, "listen"))
@@ -275,6 +280,20 @@ static void take_parameter(int port, struct job *job, const char *text)
 	else
 		die(port, "unknown parameter: %s", key);
 	/* NOLINTEND(*-unix.Malloc) */
+}
+
+/* Makes the folder @path and those that lead to it; one may be there. */
+static void make_folders(const char *path)
+{
+	char *copy = strdup(path);
+
+	for (char *at = copy; at && (at = strchr(at + 1, '/'));) {
+		*at = '\0';
+		mkdir(copy, 0755);
+		*at = '/';
+	}
+	mkdir(path, 0755);
+	free(copy);
 }
 
 /* Mounts the machine's files and makes them the root; see the header. */
@@ -314,7 +333,18 @@ static void enter_root(int port, const struct job *job)
 
 		mkdir("/lib/modules", 0755);
 		snprintf(target, sizeof(target), "/lib/modules%s", release);
-		must_mount(port, job->modules, target, NULL, MS_BIND, NULL);
+		if (job->project)
+			must_mount(port, "modules", target, "9p", MS_RDONLY,
+				   NINE_P ",cache=loose");
+		else
+			must_mount(port, job->modules, target, NULL, MS_BIND,
+				   NULL);
+	}
+	if (job->project) {
+		make_folders(job->project);
+		must_mount(port, "project", job->project, "9p",
+			   MS_RDONLY | MS_NOATIME, NINE_P ",cache=loose");
+		make_folders(job->writable);
 	}
 	if (job->writable)
 		must_mount(port, "writable", job->writable, "9p", MS_NOATIME,

@@ -1014,7 +1014,11 @@ static uint64_t read_tsc(double *when)
 
 	for (int i = 0; i < 20; i++) {
 		before = now();
+#ifdef __x86_64__
 		tsc = __builtin_ia32_rdtsc();
+#else
+		tsc = 0; /* only the kernels of x86-64 ask for it */
+#endif
 		after = now();
 		if (after - before < best) {
 			best = after - before;
