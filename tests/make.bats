@@ -266,6 +266,16 @@ bare_path() {
 	[[ ! -s $scratch/called ]]
 }
 
+@test "packages: on an unknown distribution, what is missing by its own name" {
+	bare_path
+	PATH=$scratch/bin run -1 "$project/tests/packages" run grade
+	assert_line --index 0 --regexp '^packages: missing programs and files: .* gcc .* pkg-config'
+	assert_line --index 1 --partial 'install the packages that have them'
+	PATH=$scratch/bin run -1 "$project/tests/packages" test
+	refute_line --index 0 --regexp 'qemu-system-x86 |libibverbs-dev|ibverbs-utils|bsdextrautils|[*]/|/usr'
+	assert_line --index 0 --partial ibv_rc_pingpong
+}
+
 @test "both: labels, and the status of the side that fails" {
 	run -0 "$project/tests/both" sh -c 'echo "${1:-nobody}"; echo oops >&2' sh
 	assert_line 'server | nobody'
