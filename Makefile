@@ -123,6 +123,12 @@ doctor: ## what is here, what is missing, what mends it
 book: | packages ## the whole workbook as one HTML file, build/book.html
 	$(Q)docs/book/make $(BUILD)/book.html
 
+.PHONY: web serve-web
+web: | packages ## the workbook as a web site whose programs run in the browser, build/web/
+	$(Q)docs/web/make $(BUILD)/web
+serve-web: web ## shows that site on localhost; PORT=8000
+	$(Q)node docs/web/serve.mjs $(BUILD)/web $(PORT)
+
 ##@ Exercises: exercise.c and broken.c of chapter NN
 # check-03 checks the exercises of chapter 03, as often as you like.
 exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
@@ -185,6 +191,10 @@ test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for mor
 test-arm64: | packages ## guests of another root and processor, emulated
 	$(Q)bats --timing --print-output-on-failure tests/lab/root.bats
 
+.PHONY: test-web
+test-web: web ## the web site, in headless Chromium
+	$(Q)tests/web/run $(BUILD)/web
+
 .PHONY: torture soak
 torture: build $(peer) | packages ## everything that can fail is made fail; PARTS="calls wire"
 	$(Q)$(MAKE) SAN=1 build
@@ -226,6 +236,7 @@ packages:
 		$(if $(filter debug-%,$(MAKECMDGOALS)),debug) \
 		$(if $(filter test-arm64,$(MAKECMDGOALS)),test arm64) \
 		$(filter bench,$(MAKECMDGOALS)) \
+		$(if $(filter web serve-web test-web,$(MAKECMDGOALS)),book web) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
 # Whoever makes the first of the peers may want the other one, and the worlds of chapter 01.

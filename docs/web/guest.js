@@ -1,0 +1,168 @@
+// guest.js - the guest as the page sees it: get it, ask it, end it
+//
+// A Guest is one life of the emulated machine. `begin` starts one from the saved state;
+// it is downloaded once and kept. `end` ends it at any moment, whatever it does.
+
+let pieces;
+
+// Reads `url`, and reports how far it is. A server or a network that breaks off in the
+// middle is an error here.
+async function download(url, size, progress) {
+	const answer = await fetch(url);
+
+	if (!answer.ok)
+		throw new Error(`the server answered ${answer.status} for ${url}`);
+	const bytes = new Uint8Array(size), reader = answer.body.getReader();
+	let count = 0;
+
+	for (;;) {
+		const { done, value } = await reader.read().catch(error => {
+			throw new Error(`the download of ${url} broke off: ${error.message}`);
+		});
+
+		if (done)
+			break;
+		if (count + value.length > size)
+			throw new Error(`${url} is longer than it should be`);
+		bytes.set(value, count);
+		count += value.length;
+		progress(count);
+	}
+	if (count !== size)
+		throw new Error(`the download of ${url} broke off`);
+	return bytes;
+}
+
+// The compiled emulator and the state, downloaded once. After an error the next call
+// tries again.
+function fetched(files, progress) {
+	const got = {}, total = files.wasm.size + files.state.size;
+	const one = name => download(files[name].url, files[name].size, count => {
+		got[name] = count;
+		progress(Object.values(got).reduce((sum, n) => sum + n, 0), total);
+	});
+
+	pieces ??= Promise.all([one('wasm').then(bytes => WebAssembly.compile(bytes)),
+		one('state')]);
+	pieces.catch(() => { pieces = undefined; });
+	return pieces;
+}
+
+const text = new TextDecoder(), bytes = new TextEncoder();
+
+export class Guest {
+	#worker;
+	#lines = '';
+	#waiting = new Set();
+
+	// `output(bytes)`: what the terminal shows. `said(line)`: what the guest says to the
+	// page. `failed(why)`: the emulator has stopped.
+	constructor({ output, said, failed }) {
+		this.output = output;
+		this.said = said;
+		this.failed = failed;
+	}
+
+	async begin(files, progress) {
+		if (typeof WebAssembly !== 'object' || typeof Worker !== 'function')
+			throw new Error('this browser has no WebAssembly');
+		const [wasm, state] = await fetched(files, progress);
+		const running = new Promise((resolve, reject) => {
+			this.#worker = new Worker(files.worker, { type: 'module' });
+			this.#worker.onerror = event => {
+				reject(new Error(event.message || 'the emulator did not start'));
+				this.failed(event.message);
+			};
+			this.#worker.onmessage = ({ data }) => {
+				if (data.error) {
+					reject(new Error(data.error));
+					this.failed(data.error);
+				} else if (data.running) {
+					resolve();
+				} else {
+					this.#receive(data);
+				}
+			};
+		});
+		const copy = state.slice().buffer;
+
+		this.#worker.postMessage({ wasm, state: copy }, [copy]);
+		await running;
+		const random = crypto.getRandomValues(new Uint32Array(8)).join('-');
+
+		await this.ask(`date ${Math.floor(Date.now() / 1000)}`);
+		await this.ask(`random ${random}`);
+	}
+
+	end() {
+		this.#worker?.terminate();
+		this.#worker = undefined;
+		for (const waiter of this.#waiting)
+			waiter.give_up('the guest was ended');
+	}
+
+	#receive({ port, bytes, written }) {
+		if (written) {
+			this.#tell(`wrote ${written}`);
+		} else if (port === 0) {
+			this.output(bytes);
+		} else {
+			const lines = (this.#lines + text.decode(bytes, { stream: true })).split('\n');
+
+			this.#lines = lines.pop();
+			for (const line of lines)
+				this.#tell(line);
+		}
+	}
+
+	#tell(line) {
+		this.said(line);
+		for (const waiter of this.#waiting) {
+			if (waiter.pattern.test(line))
+				waiter.got(line);
+		}
+	}
+
+	// Resolves with the next line that the guest says and `pattern` fits.
+	line(pattern, seconds) {
+		return new Promise((resolve, reject) => {
+			const waiter = { pattern };
+			const over = (then, value) => {
+				clearTimeout(late);
+				this.#waiting.delete(waiter);
+				then(value);
+			};
+			const late = setTimeout(() =>
+				over(reject, new Error('the guest does not answer')), seconds * 1000);
+
+			waiter.got = line => over(resolve, line);
+			waiter.give_up = why => over(reject, new Error(why));
+			this.#waiting.add(waiter);
+		});
+	}
+
+	send(port, data) {
+		this.#worker?.postMessage({ port, bytes: data });
+	}
+
+	type(keys) {
+		this.send(0, bytes.encode(keys));
+	}
+
+	// Says `request` to the guest, and waits until it is done.
+	async ask(request, seconds = 10) {
+		const done = this.line(new RegExp(`^did ${request.split(' ')[0]}$`), seconds);
+
+		this.send(1, bytes.encode(`${request}\n`));
+		await done;
+	}
+
+	// Makes `content` the file /workbook/PATH.
+	async put(path, content) {
+		const done = this.line(/^wrote in$/, 10);
+
+		this.#worker.postMessage({ file: 'in', bytes: bytes.encode(content) });
+		await done;
+		await this.ask(`put ${path}`);
+	}
+}

@@ -1,0 +1,551 @@
+// page.js - what makes the book a workbook: Run and Edit beside the text, and the bench
+// with the editor and the guest's terminal
+//
+// The text is there before any of this, and stays if something of it fails. The guest is
+// downloaded when somebody runs something for the first time.
+import { EditorState } from '@codemirror/state';
+import { EditorView, drawSelection, highlightActiveLine, highlightActiveLineGutter,
+	highlightSpecialChars, keymap, lineNumbers } from '@codemirror/view';
+import { defaultKeymap, history, historyKeymap, indentWithTab } from '@codemirror/commands';
+import { HighlightStyle, bracketMatching, indentOnInput, indentUnit, syntaxHighlighting }
+	from '@codemirror/language';
+import { highlightSelectionMatches, search, searchKeymap } from '@codemirror/search';
+import { lintGutter, setDiagnostics } from '@codemirror/lint';
+import { cpp } from '@codemirror/lang-cpp';
+import { tags } from '@lezer/highlight';
+import { Terminal } from '@xterm/xterm';
+import { FitAddon } from '@xterm/addon-fit';
+import { Guest } from './guest.js';
+
+const files = JSON.parse(document.getElementById('files').textContent);
+const $ = id => document.getElementById(id);
+const bench = $('bench'), picker = $('file'), options = $('options');
+
+// --- the files ---------------------------------------------------------------
+
+const is_exercise = path => /\/(exercise|broken)\.c$/.test(path);
+// What the book shows is what the project has. In each chapter the worked programs come
+// first, then exercise.c, then broken.c.
+const order = path => path.slice(0, 2) * 3 +
+	['exercise', 'broken'].findIndex(name => path.endsWith(`/${name}.c`));
+const originals = new Map([...document.querySelectorAll('#sources h2')]
+	.filter(heading => /^\d\d-.*\/\w+\.c$/.test(heading.textContent))
+	.map(heading => [heading.textContent,
+		`${heading.parentElement.querySelector('pre').textContent}\n`])
+	.sort(([a], [b]) => order(a) - order(b)));
+const chapter_of = path => path.slice(0, 2);
+const name_of = path => path.replace(/^.*\/(.*)\.c$/, '$1');
+
+// What the reader has changed, kept by the browser if it lets us.
+const changed = new Map();
+const key = path => `rdma-workbook ${path}`;
+
+for (const path of originals.keys()) {
+	try {
+		const kept = localStorage.getItem(key(path));
+
+		if (kept !== null)
+			changed.set(path, kept);
+	} catch {
+		// No storage: whoever writes something is told in keep().
+	}
+}
+
+const content = path => changed.get(path) ?? originals.get(path);
+
+function keep(path, text) {
+	if (text === originals.get(path))
+		changed.delete(path);
+	else
+		changed.set(path, text);
+	try {
+		if (changed.has(path))
+			localStorage.setItem(key(path), text);
+		else
+			localStorage.removeItem(key(path));
+		$('storage').hidden = true;
+	} catch {
+		$('storage').hidden = false;
+	}
+	$('reset').disabled = !changed.has(path);
+}
+
+// --- the editor --------------------------------------------------------------
+
+const colours = HighlightStyle.define([
+	{ tag: tags.comment, color: 'var(--comment)', fontStyle: 'italic' },
+	{ tag: [tags.keyword, tags.controlKeyword, tags.modifier], color: 'var(--keyword)' },
+	{ tag: [tags.typeName, tags.standard(tags.typeName)], color: 'var(--type)' },
+	{ tag: [tags.string, tags.character], color: 'var(--string)' },
+	{ tag: [tags.number, tags.bool, tags.null], color: 'var(--number)' },
+	{ tag: [tags.processingInstruction, tags.macroName], color: 'var(--macro)' },
+]);
+const extensions = [
+	lineNumbers(), highlightActiveLineGutter(), highlightSpecialChars(), history(),
+	drawSelection(), EditorState.tabSize.of(8), indentUnit.of('\t'), indentOnInput(),
+	bracketMatching(), highlightActiveLine(), highlightSelectionMatches(), search(),
+	lintGutter(), cpp(), syntaxHighlighting(colours),
+	keymap.of([{ key: 'Mod-Enter', run: () => (run_file(), true) },
+		...defaultKeymap, ...searchKeymap, ...historyKeymap, indentWithTab]),
+	EditorView.contentAttributes.of({ 'aria-label': 'Editor. Escape, then Tab, leaves it.' }),
+	EditorView.updateListener.of(update => {
+		if (update.docChanged)
+			keep(picker.value, update.state.doc.toString());
+	}),
+];
+let editor;
+
+function open_file(path) {
+	picker.value = path;
+	editor ??= new EditorView({ parent: $('editor') });
+	editor.setState(EditorState.create({ doc: content(path), extensions }));
+	$('reset').disabled = !changed.has(path);
+	$('run').textContent = is_exercise(path) ? 'Run with its peer' : 'Run';
+	$('problems').replaceChildren();
+}
+
+// An error or a warning of the compiler, such as "05-pingpong/pingpong.c:12: error: ';' expected".
+const errors = [];
+
+function compiler_said(line) {
+	const [, path, number, message] = line.match(/^(.*?):(\d+): (.*)$/) ?? [];
+
+	if (!originals.has(path))
+		return;
+	errors.push({ path, number: +number, message });
+	const item = document.createElement('li'), button = document.createElement('button');
+
+	button.textContent = `${path}, line ${number}: ${message}`;
+	button.onclick = () => go_to(path, +number);
+	item.append(button);
+	// tcc ends at its first error; the warnings before it matter less.
+	if (message.startsWith('warning')) {
+		$('problems').append(item);
+	} else {
+		$('problems').prepend(item);
+		go_to(path, +number);
+	}
+	show_errors();
+}
+
+function go_to(path, number) {
+	if (picker.value !== path) {
+		const list = [...$('problems').children];
+
+		open_file(path);
+		$('problems').append(...list);
+	}
+	const line = editor.state.doc.line(Math.min(number, editor.state.doc.lines));
+
+	editor.dispatch({ selection: { anchor: line.from },
+		effects: EditorView.scrollIntoView(line.from, { y: 'center' }) });
+	editor.focus();
+}
+
+function forget_errors() {
+	errors.length = 0;
+	$('problems').replaceChildren();
+	show_errors();
+}
+
+function show_errors() {
+	const { doc } = editor.state;
+
+	editor.dispatch(setDiagnostics(editor.state, errors
+		.filter(error => error.path === picker.value).map(error => {
+			const line = doc.line(Math.min(error.number, doc.lines));
+
+			return { from: line.from, to: line.to, message: error.message,
+				severity: error.message.startsWith('warning') ? 'warning' : 'error' };
+		})));
+}
+
+// --- the terminal ------------------------------------------------------------
+
+const terminal = new Terminal({ fontSize: 13, scrollback: 5000, cursorBlink: false });
+const fit = new FitAddon();
+
+function paint_terminal() {
+	const style = getComputedStyle(document.documentElement);
+	const colour = name => style.getPropertyValue(name).trim();
+
+	terminal.options.theme = { background: colour('--soft'), foreground: colour('--text'),
+		cursor: colour('--text'), cursorAccent: colour('--soft'),
+		selectionBackground: colour('--line') };
+	terminal.options.fontFamily = getComputedStyle(document.querySelector('code')).fontFamily;
+}
+
+function open_terminal() {
+	if (terminal.element)
+		return;
+	terminal.loadAddon(fit);
+	paint_terminal();
+	terminal.open($('terminal'));
+	terminal.textarea.setAttribute('aria-label', 'Terminal of the guest');
+	terminal.onData(keys => guest?.type(keys));
+	terminal.onResize(({ rows, cols }) => tell_size(rows, cols));
+	new ResizeObserver(() => fit.fit()).observe($('terminal'));
+	matchMedia('(prefers-color-scheme: dark)').addEventListener('change', paint_terminal);
+}
+
+function tell_size(rows, cols) {
+	guest?.ask(`size ${rows} ${cols}`).catch(() => {});
+}
+
+// --- the guest ---------------------------------------------------------------
+
+let guest, starting, is_busy = false, clicked = 0, is_output_due = false;
+// Is a command on its way whose exit status is to be shown?
+let is_exit_due = false;
+// Has the guest's compiler been run?
+let is_warm = false;
+// What the guest's files are where they differ from the originals.
+let in_guest = new Map();
+// For the tests, and for whoever measures: milliseconds after the click.
+const times = window.times = {};
+const since = name => { times[name] = Math.round(performance.now() - clicked); };
+
+function say(state, words) {
+	document.documentElement.dataset.guest = state;
+	$('status').textContent = words;
+	$('stop').disabled = state !== 'busy';
+}
+
+const megabytes = count => (count / 1e6).toFixed(1);
+
+function said(line) {
+	if (line === 'busy') {
+		is_busy = true;
+		say('busy', 'The guest is busy.');
+	} else if (line.startsWith('compiling ')) {
+		forget_errors();
+		since('compiling');
+		say('busy', `Compiling ${line.slice(10)}`);
+	} else if (line.startsWith('error ')) {
+		compiler_said(line.slice(6));
+	} else if (line === 'starts') {
+		since('starts');
+		is_output_due = true;
+		say('busy', 'The program runs.');
+	} else if (line.startsWith('prompt ')) {
+		const status = line.slice(7);
+
+		is_busy = false;
+		since('prompt');
+		if (is_exit_due)
+			document.documentElement.dataset.exit = status;
+		is_exit_due = false;
+		say('ready', errors.length && status !== '0' ? 'The program does not compile.' :
+			`The guest waits for a command. Exit status of the last one: ${status}.`);
+		// The reader may change something next.
+		if (!is_warm)
+			guest?.ask('warm').catch(() => {});
+		is_warm = true;
+	}
+}
+
+function trouble(words) {
+	say('failed', words);
+	$('trouble').textContent = words;
+	$('trouble').hidden = false;
+}
+
+// A guest that runs, the same one as long as it does.
+function get_guest() {
+	starting ??= (async () => {
+		const it = new Guest({
+			output: bytes => {
+				if (is_output_due) {
+					is_output_due = false;
+					since('output');
+				}
+				terminal.write(bytes);
+			},
+			said,
+			failed: why => {
+				it.end();
+				starting = guest = undefined;
+				trouble(`The guest has crashed: ${why}. "New guest" starts another one; ` +
+					'what you wrote is kept.');
+			},
+		});
+
+		$('trouble').hidden = true;
+		say('loading', 'Getting the guest ...');
+		in_guest = new Map();
+		is_warm = false;
+		try {
+			await it.begin(files, (count, total) => {
+				say('loading', `Getting the guest: ${megabytes(count)} of ` +
+					`${megabytes(total)} MB, once.`);
+			});
+			since('running');
+			guest = it;
+			is_busy = false;
+			terminal.reset();
+			fit.fit();
+			await it.ask(`size ${terminal.rows} ${terminal.cols}`);
+			// The shell draws its prompt again.
+			it.type('\x0c');
+			say('ready', 'The guest waits for a command.');
+			return it;
+		} catch (error) {
+			it.end();
+			starting = guest = undefined;
+			trouble(`There is no guest: ${error.message}. The text and the editor work all ` +
+				'the same. To try it again, press Run. On your own machine the workbook ' +
+				'runs with: make run-00');
+			throw error;
+		}
+	})();
+	return starting;
+}
+
+// Whoever has run something before has the guest in the browser's cache, and may run
+// something again: for them it starts with the first sign of life.
+const reader_key = 'rdma-workbook guest';
+
+function remember_reader() {
+	try {
+		localStorage.setItem(reader_key, 'was here');
+	} catch {
+		// Then it starts later.
+	}
+}
+
+function start_early() {
+	const begin = () => {
+		if (!starting && $('trouble').hidden)
+			get_guest().catch(() => {});
+	};
+	let was_here;
+
+	try {
+		was_here = localStorage.getItem(reader_key);
+	} catch {
+		// As for a new reader.
+	}
+	if (was_here) {
+		for (const sign of ['pointermove', 'pointerdown', 'keydown', 'scroll'])
+			addEventListener(sign, begin, { once: true, passive: true });
+	}
+}
+
+// Ends the guest and starts a fresh one.
+function new_guest() {
+	guest?.end();
+	starting = guest = undefined;
+	return get_guest();
+}
+
+// Whatever runs in the guest ends. If the guest does not manage that, it ends itself.
+async function stop() {
+	const it = guest;
+
+	if (!it)
+		return;
+	try {
+		say('busy', 'Stopping it ...');
+		const prompt = it.line(/^prompt/, 4);
+
+		prompt.catch(() => {});
+		it.type('\x03');
+		await it.ask('stop', 4);
+		await prompt;
+	} catch {
+		if (it === guest) {
+			await new_guest();
+			say('ready', 'The guest did not answer, so this is a new one. What you wrote ' +
+				'is kept.');
+		}
+	}
+}
+
+// Types `command` into the guest's shell, with the reader's files as they are now.
+async function run(command) {
+	clicked = performance.now();
+	for (const name in times)
+		delete times[name];
+	is_exit_due = false;
+	delete document.documentElement.dataset.exit;
+	open_bench();
+	forget_errors();
+	try {
+		let it = await get_guest();
+
+		if (is_busy)
+			await stop();
+		try {
+			it = await get_guest();
+			await it.ask('hello', 3);
+		} catch {
+			it = await new_guest();
+			terminal.write('The guest did not answer, so this is a new one.\r\n');
+		}
+		for (const path of originals.keys()) {
+			const text = content(path);
+
+			if (text !== (in_guest.get(path) ?? originals.get(path))) {
+				await it.put(path, text);
+				in_guest.set(path, text);
+			}
+		}
+		// Ctrl-U: what somebody has typed and not sent is no part of the command.
+		is_exit_due = true;
+		it.type(`\x15${command}\r`);
+		remember_reader();
+	} catch (error) {
+		// trouble() has been called by whoever failed.
+		console.warn(error);
+	}
+}
+
+function run_file() {
+	run(command_of(picker.value, options.value.trim()));
+}
+
+function command_of(path, args = '') {
+	const words = ['make', `${is_exercise(path) ? 'try' : 'run'}-${chapter_of(path)}`];
+
+	if (is_exercise(path) ? name_of(path) !== 'exercise' : !is_main(path))
+		words.push(`PROGRAM=${name_of(path)}`);
+	if (args)
+		words.push(`ARGS=${/^[\w.:=/-]+$/.test(args) ? args : `'${args.replaceAll("'", "'\\''")}'`}`);
+	return words.join(' ');
+}
+
+// The main program of 05-pingpong is pingpong.c; the guest's `make` has the same rule.
+function is_main(path) {
+	const folder = path.replace(/\/.*/, '');
+	const main = `${folder}/${folder.slice(3).replaceAll('-', '_')}.c`;
+	const own = [...originals.keys()].filter(other => other.startsWith(`${folder}/`));
+
+	return path === (originals.has(main) ? main : own[0]);
+}
+
+// --- the page ----------------------------------------------------------------
+
+function open_bench() {
+	if (bench.hidden) {
+		bench.hidden = false;
+		document.body.classList.add('with-bench');
+		if (!editor)
+			open_file(picker.value);
+		open_terminal();
+	}
+}
+
+function edit(path) {
+	open_bench();
+	open_file(path);
+	editor.focus();
+}
+
+function button(words, label, action) {
+	const made = document.createElement('button');
+
+	made.type = 'button';
+	made.textContent = words;
+	made.title = label;
+	made.setAttribute('aria-label', label);
+	made.onclick = action;
+	return made;
+}
+
+for (const path of originals.keys())
+	picker.append(new Option(path, path));
+
+const tools = path => {
+	const bar = document.createElement('p'), name = document.createElement('code');
+
+	bar.className = 'tools';
+	name.textContent = path;
+	bar.append(name, button('Run', `Run ${path}`, () => {
+		open_bench();
+		open_file(path);
+		options.value = '';
+		run(command_of(path));
+	}), button('Edit', `Edit ${path}`, () => edit(path)));
+	return bar;
+};
+
+// Below the heading of a chapter its programs, and below that of a source its own.
+for (const path of originals.keys()) {
+	const chapter = $(path.replace(/\/.*/, '')), source = $(path.replace(/[/.]/g, '-'));
+	let bar = chapter?.querySelector(':scope > .programs');
+
+	if (chapter && !bar) {
+		bar = document.createElement('div');
+		bar.className = 'programs';
+		chapter.querySelector('h1').after(bar);
+	}
+	bar?.append(tools(path));
+	source?.querySelector('h2')?.after(tools(path));
+}
+
+// Beside each command of the text that the guest can do, a button that does it.
+const can_do = /^(make (run|try)-\d\d( (PROGRAM=\w+|ARGS=("[^"]*"|'[^']*'|\S+)))*( \| grep \S+)?|rdma (link|resource show( \w+)?|-d resource show( \w+)?)|ibv_devinfo( -v)?|ibv_devices)$/;
+
+for (const code of document.querySelectorAll('main code')) {
+	const is_block = code.parentElement.matches('pre');
+
+	if (code.closest('#sources, .tools, .programs') || code.closest('a'))
+		continue;
+	const commands = is_block ?
+		code.textContent.split('\n').filter(line => line.startsWith('$ ')).map(line => line.slice(2)) :
+		[code.textContent];
+
+	for (const command of commands.filter(command => can_do.test(command))) {
+		if (is_block) {
+			const made = button(`Run: ${command}`, `Run ${command} in the guest`, () => run(command));
+
+			made.className = 'run-block';
+			(code.closest('div.sourceCode') ?? code.parentElement).before(made);
+		} else {
+			const made = button('▶', `Run ${command} in the guest`, () => run(command));
+
+			made.className = 'run-here';
+			code.after(made);
+		}
+	}
+}
+
+picker.onchange = () => open_file(picker.value);
+$('run').onclick = run_file;
+$('stop').onclick = stop;
+$('fresh').onclick = () => new_guest().catch(() => {});
+$('reset').onclick = () => {
+	if (confirm(`Throw away what you changed in ${picker.value}?`)) {
+		keep(picker.value, originals.get(picker.value));
+		open_file(picker.value);
+	}
+};
+$('download').onclick = () => {
+	const link = document.createElement('a');
+
+	link.href = URL.createObjectURL(new Blob([content(picker.value)], { type: 'text/plain' }));
+	link.download = picker.value.replace(/.*\//, '');
+	link.click();
+	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+};
+$('reader').onclick = () => {
+	const is_on = !terminal.options.screenReaderMode;
+
+	terminal.options.screenReaderMode = is_on;
+	$('reader').setAttribute('aria-pressed', is_on);
+};
+$('close').onclick = () => {
+	bench.hidden = true;
+	document.body.classList.remove('with-bench');
+};
+$('open').onclick = open_bench;
+$('open').hidden = false;
+// A tab that slept has a guest whose clock stood still.
+document.addEventListener('visibilitychange', () => {
+	if (!document.hidden)
+		guest?.ask(`date ${Math.floor(Date.now() / 1000)}`).catch(() => {});
+});
+// For the tests, and for whoever looks at this from the browser's console.
+window.workbook = { originals, content, run, terminal, get editor() { return editor; } };
+say('none', 'The guest starts when you run something.');
+start_early();

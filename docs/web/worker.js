@@ -1,0 +1,63 @@
+// worker.js - the emulator, in a thread of its own: whatever the guest does, the page
+// goes on, and can end this thread.
+//
+// From the page: { wasm, state } starts the guest; { port, bytes } goes into one of its
+// two serial ports; { file, bytes } writes a file that the guest sees as /mnt/FILE.
+// To the page: { running }, { port, bytes }, { written: file }, { error }.
+import { V86 } from './libv86.mjs';
+
+let emulator;
+const waiting = [[], []];
+let soon = 0;
+
+// A program that prints a megabyte must not send a million messages.
+function flush() {
+	soon = 0;
+	for (const port of [0, 1]) {
+		if (waiting[port].length) {
+			const bytes = Uint8Array.from(waiting[port]);
+
+			waiting[port] = [];
+			postMessage({ port, bytes }, [bytes.buffer]);
+		}
+	}
+}
+
+function start(wasm, state) {
+	emulator = new V86({
+		wasm_fn: async imports => (await WebAssembly.instantiate(wasm, imports)).exports,
+		initial_state: { buffer: state },
+		memory_size: 128 << 20,
+		vga_memory_size: 1 << 20,
+		uart1: true,
+		filesystem: {},
+		disable_keyboard: true,
+		disable_mouse: true,
+		disable_speaker: true,
+		autostart: true,
+	});
+	for (const port of [0, 1]) {
+		emulator.add_listener(`serial${port}-output-byte`, byte => {
+			waiting[port].push(byte);
+			soon ||= setTimeout(flush, 8);
+		});
+	}
+	emulator.add_listener('emulator-started', () => postMessage({ running: true }));
+}
+
+onmessage = async ({ data }) => {
+	try {
+		if (data.state) {
+			start(data.wasm, data.state);
+		} else if (data.file) {
+			await emulator.create_file(data.file, data.bytes);
+			postMessage({ written: data.file });
+		} else {
+			emulator.serial_send_bytes(data.port, data.bytes);
+		}
+	} catch (error) {
+		postMessage({ error: String(error) });
+	}
+};
+// Errors of the emulator itself, later on, in the middle of its loop.
+onunhandledrejection = event => postMessage({ error: String(event.reason) });
