@@ -223,13 +223,13 @@ right_receives() {
 	((${#receives[@]}))
 }
 
-# Does each send ask for a completion?
+# all_signaled OPCODE: does each request of this kind ask for a completion?
 all_signaled() {
-	local send flags
+	local send opcode flags
 	for send in "${sends[@]}"; do
-		read -r _ flags _ <<<"$send"
+		read -r opcode flags _ <<<"$send"
 		witness="send_flags $flags"
-		((flags & 2)) || return
+		((opcode != $1 || flags & 2)) || return
 	done
 }
 
@@ -248,19 +248,6 @@ has_taken() {
 	witness="completions: $new taken from the queue, $(((posted - taken) & (ring - 1))) left there"
 	taken_before=$taken
 	((new >= $1 && posted == taken))
-}
-
-# await_completions N: sets `missing` to how many of N completions the device has not posted,
-# and does not post soon.
-await_completions() {
-	local deadline=2
-	missing=$1
-	wait_begins
-	while ((missing)) && ! late; do
-		look_at_queues
-		missing=$((($1 - posted) & (ring - 1)))
-		nap
-	done
 }
 
 # --- the device --------------------------------------------------------------

@@ -2,7 +2,7 @@
 def pad($n): . + (" " * ([$n - length, 0] | max));
 def cut($n): if length > $n then .[:$n - 3] + "..." else . end;
 def seconds: (. / 100 | round) | "\(. / 10 | floor).\(. % 10)s";
-def line($name; $text): if $text == "" then empty else "        \($name | pad(8)) \($text | cut(100))" end;
+def line($name; $text): if $text == "" then empty else "        \($name | pad(8)) \($text | cut(200))" end;
 def note: if .status == "blocked" then .message else "" end;
 
 (.tests[0].chapter) as $chapter |
@@ -13,7 +13,7 @@ def note: if .status == "blocked" then .message else "" end;
 	(if .status == "blocked" then "\(.message)   0/\(.max_score)"
 	else "\("\(.score)/\(.max_score)" | pad(5)) \(.duration_ms | seconds)" end),
 	if .status == "pass" or .status == "blocked" then empty else
-		line("ran"; .cmd), line("you"; .message), line("kernel"; .kernel),
+		line("ran"; .cmd), line("you"; .message), line("seen"; .kernel),
 		line("look at"; if .line > 1 then "\(.file):\(.line)   TODO \(.id)" else .file end),
 		line("read"; .hint)
 	end),
