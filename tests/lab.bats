@@ -761,6 +761,28 @@ hanging_kvm() {
 	refute_line --regexp 'parts|accel|vmlinux'
 }
 
+# --- action.yml ---
+
+@test "action: a command of another repository, which can change only its workspace" {
+	local action=$project/tests/lab/action
+	mkdir "$scratch/workspace"
+	GITHUB_WORKSPACE=$scratch/workspace RUN=$'pwd\nls /sys/class/infiniband >made\ntouch ../lost' \
+		run -0 limited "$action" run
+	assert_line "$scratch/workspace"
+	[[ $(<"$scratch/workspace/made") == rxe_0 && ! -e $scratch/lost ]]
+	RUN='false; true' run -1 limited "$action" run
+	RUN='' run -2 limited "$action" run
+}
+
+@test "action: a pair, and the inputs are those of action.yml" {
+	PAIR='ibv_rc_pingpong -g 1 -n 5' RUN='ibv_rc_pingpong -g 1 -n 5 server' \
+		run -0 limited "$project/tests/lab/action" run
+	assert_line --regexp '^server \| 5 iters'
+	assert_line --regexp '^client \| 5 iters'
+	run -0 grep -oE '(RUN|PAIR|KERNEL): .*inputs\.[a-z]+' "$project/action.yml"
+	assert_output $'RUN: ${{ inputs.run\nPAIR: ${{ inputs.pair\nKERNEL: ${{ inputs.kernel'
+}
+
 @test "clean: removes the cache" {
 	export LAB_CACHE=$scratch/cache
 	mkdir -p "$LAB_CACHE/parts-x"
