@@ -88,7 +88,7 @@ check_lock() {
 	fi
 	[[ ! ${verdict[06.5]:-} ]] || return
 	reach 06.5 locked &&
-		expect 06.5 "the lock was released, and did not become $number" lock_is "$number" 0 || return
+		expect 06.5 "the lock was free, and did not become $number" lock_is "$number" 0 || return
 	ok 06.5
 	has_taken 1
 	go
