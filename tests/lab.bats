@@ -740,13 +740,29 @@ hanging_kvm() {
 
 @test "doctor: a line for each thing, and what mends what is wrong" {
 	run -0 limited "$lab" doctor
-	for thing in packages compiler libibverbs provider Bats QEMU kernel KVM \
-		'RDMA device' memlock disk; do
+	for thing in machine packages compiler libibverbs provider Bats QEMU kernel KVM \
+		'RDMA device' memlock memory disk; do
 		assert_line --regexp "^  ok +$thing "
 	done
 	LAB_QEMU=no-such-qemu run -1 limited "$lab" doctor
 	assert_line --regexp '^  WRONG +QEMU +is missing'
 	assert_line --partial 'try: tests/packages run'
+	assert_line --regexp '^  1 of these need'
+}
+
+@test "doctor: a container, another processor, and too little memory" {
+	container=podman LAB_KVM_DEVICE=$scratch/none run -0 limited "$lab" doctor
+	assert_line --regexp '^  ok +machine .*, in a container$'
+	assert_line --regexp '^  ok +KVM .*start the container with --device'
+	HOSTTYPE=riscv64 run -1 limited "$lab" doctor
+	assert_line --regexp '^  WRONG machine +riscv64.*: there is no guest for it'
+	assert_line --partial 'make softroce-up; see docs/setup.md'
+	mkdir "$scratch/bin"
+	printf '#!/bin/sh\necho 300\n' >"$scratch/bin/awk"
+	chmod +x "$scratch/bin/awk"
+	PATH=$scratch/bin:$PATH run -1 limited "$lab" doctor
+	assert_line --regexp '^  WRONG memory +300 MB free, a guest takes 600'
+	assert_line --partial 'LAB_MEM=384'
 }
 
 @test "doctor: only looks" {
