@@ -237,11 +237,15 @@ function said(line) {
 		is_exit_due = false;
 		say('ready', errors.length && status !== '0' ? 'The program does not compile.' :
 			`The guest waits for a command. Exit status of the last one: ${status}.`);
-		// The reader may change something next.
-		if (!is_warm)
-			guest?.ask('warm').catch(() => {});
-		is_warm = true;
+		warm();
 	}
+}
+
+// The reader may change something next, and wait for the compiler then.
+function warm() {
+	if (!is_warm)
+		guest?.ask('warm').catch(() => {});
+	is_warm = true;
 }
 
 function trouble(words) {
@@ -316,7 +320,7 @@ function remember_reader() {
 function start_early() {
 	const begin = () => {
 		if (!starting && $('trouble').hidden)
-			get_guest().catch(() => {});
+			get_guest().then(warm, () => {});
 	};
 	let was_here;
 

@@ -402,3 +402,41 @@ test('on a telephone, light and dark: no scrolling sideways, and it runs', async
 		page.done();
 	}
 });
+
+// FIGURES=5 tests/web/run build/web figures: medians, of a reader who was here before.
+test('figures', { skip: !process.env.FIGURES }, async () => {
+	const figures = {}, page = await reader();
+	const nothing = seconds => new Promise(resolve => setTimeout(resolve, seconds * 1000));
+	const take = async name => {
+		const times = await page.evaluate(() => window.times);
+
+		(figures[name] ??= []).push(times.output);
+		if (times.compiling)
+			(figures[`${name}, of this the compiler`] ??= []).push(times.starts - times.compiling);
+	};
+
+	await press(page, 'Run 00-hello/hello.c');
+	console.log('bytes until the first output:', page.bytes);
+	for (let i = 0; i < +process.env.FIGURES; i++) {
+		await page.reload();
+		await press(page, 'Run 00-hello/hello.c');
+		await take('first click, as soon as the page is there');
+		await press(page, 'Run 00-hello/hello.c');
+		await take('later click');
+		await nothing(5);
+		await edit(page, '/*', '/* mine: ');
+		await press_run(page);
+		await take('first click after a change');
+		await edit(page, '/*', '/* mine: ');
+		await press_run(page);
+		await take('later click after a change');
+		await page.click('#reset');
+		await page.reload();
+		await page.mouse.move(100 + i, 100);
+		await nothing(5);
+		await press(page, 'Run 00-hello/hello.c');
+		await take('first click, five seconds after the page is there');
+	}
+	for (const [name, all] of Object.entries(figures))
+		console.log(name, all.sort((a, b) => a - b)[all.length >> 1], 'ms; all:', all.join(' '));
+});
