@@ -187,9 +187,11 @@ test: | packages ## everything, on a real Soft-RoCE device
 test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for more
 	$(Q)tests/grading/corpus $(PART)
 
-.PHONY: test-arm64
+.PHONY: test-book test-arm64
+test-book: | packages ## the book, in headless Chromium
+	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run book
 test-arm64: | packages ## guests of another root and processor, emulated
-	$(Q)bats --timing --print-output-on-failure tests/lab/root.bats
+	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run arm64
 
 .PHONY: test-web
 test-web: web ## the web site, in headless Chromium
@@ -205,6 +207,10 @@ soak: build | packages ## a million round trips, and hundreds of pairs
 .PHONY: bench
 bench: build $(OUT)/tests/bench/udp_pingpong | packages ## how fast, next to others; ROUNDS=3 SIZES="64 4096"
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/bench
+
+.PHONY: bench-lab
+bench-lab: build $(peer) | packages ## how long a person waits: guests, programs, checks; ROUNDS=3
+	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/lab
 
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
@@ -235,7 +241,9 @@ packages:
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
 		$(if $(filter debug-%,$(MAKECMDGOALS)),debug) \
 		$(if $(filter test-arm64,$(MAKECMDGOALS)),test arm64) \
-		$(filter bench,$(MAKECMDGOALS)) \
+		$(if $(filter test-book,$(MAKECMDGOALS)),test book) \
+		$(if $(filter bench-lab,$(MAKECMDGOALS)),grade) \
+		$(if $(filter bench bench-lab,$(MAKECMDGOALS)),bench) \
 		$(if $(filter web serve-web test-web,$(MAKECMDGOALS)),book web) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 

@@ -2,7 +2,7 @@
 # for arm64. On the machine; `make test-arm64`, because it needs emulator and compiler of
 # another processor, which no student does.
 
-load ../helpers
+load helpers
 
 lab=$project/tests/lab/lab
 
