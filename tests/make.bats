@@ -263,7 +263,44 @@ bare_path() {
 	bare_path dnf
 	PATH=$scratch/bin run -1 "$project/tests/packages" run
 	assert_line --regexp 'to install them: (sudo )?dnf install .*iproute .*qemu-system-x86-core'
+	mv "$scratch/bin/dnf" "$scratch/bin/zypper"
+	PATH=$scratch/bin run -1 "$project/tests/packages" run
+	assert_line --regexp 'to install them: (sudo )?zypper install .*iproute2 .*qemu-x86'
+	refute_line --partial 'missing programs'
 	[[ ! -s $scratch/called ]]
+}
+
+@test "packages: what the distribution has no package for is named by itself" {
+	bare_path pacman
+	PATH=$scratch/bin run -1 "$project/tests/packages" wire
+	assert_line --index 0 'packages: missing: wireshark-cli'
+	assert_line --index 1 --regexp 'to install them: (sudo )?pacman -S --needed wireshark-cli$'
+	assert_line --index 2 'packages: missing programs and files: mscgen'
+	ln -s /bin/true "$scratch/bin/tshark"
+	PATH=$scratch/bin run -1 "$project/tests/packages" wire
+	assert_line --index 0 'packages: missing programs and files: mscgen'
+	PATH=$scratch/bin run -0 "$project/tests/packages" wire --list
+	assert_output mscgen
+	[[ ! -s $scratch/called ]]
+}
+
+@test "packages: the table in docs/setup.md has the same rows, and none for each -" {
+	local when what name names
+	eval "$(sed -n '/^known_as()/,/^}/p' "$project/tests/packages")"
+	while read -r when what _ names; do
+		printf '%s %s' "$when" "$(known_as "$what")"
+		for name in $names; do
+			[[ $name == - ]] && printf ' none' || printf ' found'
+		done
+		echo
+	done < <(sed -n "/<<-'END'/,/^\tEND/{/END/!p}" "$project/tests/packages") >"$scratch/rows"
+	awk -F ' *[|] *' '$3 ~ /^`.*`$/ && NF == 9 {
+		gsub("`", "", $3)
+		printf "%s %s", $2, $3
+		for (i = 6; i <= 8; i++) printf " %s", $i == "none" ? "none" : "found"
+		print "" }' "$project/docs/setup.md" >"$scratch/documented"
+	run -0 diff "$scratch/rows" "$scratch/documented"
+	[[ $(wc -l <"$scratch/rows") -gt 50 ]]
 }
 
 @test "packages: on an unknown distribution, what is missing by its own name" {
