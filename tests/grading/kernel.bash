@@ -152,9 +152,10 @@ watch_rights() {
 may_only_write() {
 	local region queue_pair
 	calls_of reg_mr "length=$1 *"
-	region=${calls[-1]##*access=}
+	region=${calls[*]: -1}
 	calls_of modify 'state=1 *'
-	queue_pair=${calls[-1]##*access=}
+	queue_pair=${calls[*]: -1}
+	region=${region##*access=} queue_pair=${queue_pair##*access=}
 	witness="ibv_reg_mr(): access ${region:-none}; to INIT: qp_access_flags ${queue_pair:-none}"
 	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
 }
@@ -235,7 +236,7 @@ all_signaled() {
 
 # swaps COMPARE SWAP: is the last request such a COMPARE_AND_SWAP?
 swaps() {
-	local request=${sends[-1]:-}
+	local request=${sends[*]: -1}
 	witness="posted: opcode, send_flags, bytes, compare_add, swap: $request"
 	[[ $request == "5 "*" 8 $1 $2" ]]
 }
