@@ -247,8 +247,8 @@ packages:
 		$(if $(filter web serve-web test-web,$(MAKECMDGOALS)),book web) \
 		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
 
-# Whoever makes the first of the peers may want the other one, and the worlds of chapter 01.
-$(firstword $(peer)): | $(lastword $(peer)) $(world)
+# Whoever makes the first of the peers may want the others, and the worlds of chapter 01.
+$(firstword $(peer)): | $(filter-out $(firstword $(peer)),$(peer)) $(world)
 $(world): tests/grading/world.c $(OUT)/flags | packages
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LD    $@")
