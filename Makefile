@@ -84,11 +84,11 @@ define chapter_rules
 .PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),run debug)
 ifeq ($(filter-out $(call names_of,$1),$(PROGRAM)),)
 run-$(firstword $(subst -, ,$1)): $(filter $(OUT)/$1/%,$(programs))
-	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/both) \
+	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/lab/both) \
 		$(OUT)/$(basename $(call chosen,$1,$2)) $$(ARGS)
 debug-$(firstword $(subst -, ,$1)): | packages
 	$$(Q)$$(MAKE) BUILD=$(BUILD)/debug CFLAGS="-O0 -g" $(BUILD)/debug/$(basename $(call chosen,$1,$2))
-	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/both --gdb $$(SIDE),gdb -q) \
+	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/lab/both --gdb $$(SIDE),gdb -q) \
 		$$(GDB) --args $(BUILD)/debug/$(basename $(call chosen,$1,$2)) \
 		$(if $(filter $(call chosen,$1,$2),$(two_sided)),--timeout 3600) $$(ARGS)
 else
@@ -99,7 +99,7 @@ endif
 ifneq ($(filter $2,$(two_sided)),)
 .PHONY: wire-$(firstword $(subst -, ,$1))
 wire-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2) | packages
-	$$(Q)tests/wire $$(if $$(LOSS),--loss $$(LOSS)) $$(if $$(DELAY),--delay $$(DELAY)) \
+	$$(Q)tests/lab/wire $$(if $$(LOSS),--loss $$(LOSS)) $$(if $$(DELAY),--delay $$(DELAY)) \
 		--out $$(BUILD)/$$(@:wire-%=wire/%) $$< -n $$(if $$(LOSS),10,3) $$(ARGS)
 endif
 endef
@@ -111,9 +111,9 @@ lab-shell: | packages ## a shell in a guest with a Soft-RoCE device
 	$(Q)tests/lab/lab shell
 
 softroce-up: ## Soft-RoCE on this machine itself, without a guest
-	$(Q)tests/softroce up
+	$(Q)tests/lab/softroce up
 softroce-down: ## undo softroce-up
-	$(Q)tests/softroce down
+	$(Q)tests/lab/softroce down
 
 debug-NN: ## a program in gdb; of a pair the client, or SIDE=server
 doctor: ## what is here, what is missing, what mends it
@@ -121,11 +121,11 @@ doctor: ## what is here, what is missing, what mends it
 
 .PHONY: book
 book: | packages ## the whole workbook as one HTML file, build/book.html
-	$(Q)docs/book/make $(BUILD)/book.html
+	$(Q)docs/book/make-book $(BUILD)/book.html
 
 .PHONY: web serve-web
 web: | packages ## the workbook as a web site whose programs run in the browser, build/web/
-	$(Q)docs/web/make $(BUILD)/web
+	$(Q)docs/web/make-web $(BUILD)/web
 serve-web: web ## shows that site on localhost; PORT=8000
 	$(Q)node docs/web/serve.mjs $(BUILD)/web $(PORT)
 
@@ -185,7 +185,7 @@ test: | packages ## everything, on a real Soft-RoCE device
 
 .PHONY: test-corpus
 test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for more
-	$(Q)tests/grading/corpus $(PART)
+	$(Q)tests/grading/grade-corpus $(PART)
 
 .PHONY: test-book test-arm64
 test-book: | packages ## the book, in headless Chromium
@@ -214,11 +214,11 @@ bench-lab: build $(peer) | packages ## how long a person waits: guests, programs
 
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
-c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/solutions/*.c tests/torture/*.c tests/bench/*.c)
+c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/grading/solutions/*.c tests/torture/*.c tests/bench/*.c)
 lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
 	$(Q)for file in $(c_files); do \
 		warnings="$(WARNINGS)"; \
-		case $$file in */exercise.c|*/broken.c|tests/solutions/*) \
+		case $$file in */exercise.c|*/broken.c|tests/grading/solutions/*) \
 			warnings="$$warnings $(EXERCISE_WARNINGS)" ;; esac; \
 		gcc -std=c11 $$warnings -Werror -O2 -fanalyzer $(CPPFLAGS) -iquote common -c -o /dev/null $$file && \
 		clang -std=c11 $$warnings -Werror $(CPPFLAGS) -iquote common -fsyntax-only $$file && \
@@ -236,7 +236,7 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 # One check for all that is needed, before anything that needs it.
 .PHONY: packages
 packages:
-	$(Q)tests/packages $(or $(strip $(patsubst test-corpus,test,$(patsubst soak,test,$(patsubst torture,test,\
+	$(Q)tests/lab/packages $(or $(strip $(patsubst test-corpus,test,$(patsubst soak,test,$(patsubst torture,test,\
 		$(filter test test-corpus torture soak book,$(MAKECMDGOALS)))))),run \
 		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
 		$(if $(filter debug-%,$(MAKECMDGOALS)),debug) \

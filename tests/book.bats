@@ -5,7 +5,7 @@ load helpers
 setup_file() {
 	export dir=$BATS_FILE_TMPDIR
 	local root=$BATS_TEST_DIRNAME/..
-	timeout 500 "$root/docs/book/make" "$dir/book.html" 3>&-
+	timeout 500 "$root/docs/book/make-book" "$dir/book.html" 3>&-
 
 	# The book in a frame as wide as a phone, with somebody who looks at it.
 	cat >"$dir/look.html" <<-'END'
@@ -95,7 +95,7 @@ texts() { printf '%s\n' "$project"/README.md "$project"/*/README.md "$project"/d
 }
 
 @test "book: made again, it is the same, and nothing is drawn or fetched" {
-	LIMIT=120 run -0 limited "$project/docs/book/make" "$dir/again.html"
+	LIMIT=120 run -0 limited "$project/docs/book/make-book" "$dir/again.html"
 	assert_output "  BOOK  $dir/again.html"
 	cmp "$dir/book.html" "$dir/again.html"
 }

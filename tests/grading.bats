@@ -23,23 +23,8 @@ copy_tree() {
 	cd "$tree"
 }
 
-# The solution of chapter $1, exercise and broken, in folder $2.
-solve() {
-	mkdir -p "$2/$1"
-	unifdef -USTARTER -o "$2/$1/exercise.c" "$project/tests/solutions/$1.c" || [[ $? == 1 ]]
-	if [[ -e $project/$1/broken.c ]]; then
-		cp "$project/$1/broken.c" "$2/$1"
-		patch -s -p0 -d "$2" <"$project/tests/solutions/$1.broken.patch"
-	fi
-}
-
-solve_all() {
-	local solution
-	for solution in "$project"/tests/solutions/*.c; do
-		solution=${solution##*/}
-		solve "${solution%.c}" "$1"
-	done
-}
+# solve FOLDER [CHAPTER...]: see there.
+solve() { "$project/tests/grading/solve" "$@"; }
 
 # Are the results in folder $1 what their readers expect?
 assert_valid() {
@@ -63,7 +48,7 @@ assert_valid() {
 }
 
 # What all checks together are worth.
-all_points() { awk '$1 == "points" { sum += $3 } END { print sum }' "$project"/tests/checks/*.bash; }
+all_points() { awk '$1 == "points" { sum += $3 } END { print sum }' "$project"/tests/grading/checks/*.bash; }
 
 message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/grade.json"; }
 
@@ -71,7 +56,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "exercises: each is its solution, stripped" {
 	local solution chapter found=0
-	for solution in tests/solutions/*.c; do
+	for solution in tests/grading/solutions/*.c; do
 		chapter=${solution##*/}
 		chapter=${chapter%.c}
 		unifdef -DSTARTER "$solution" >"$scratch/starter" || [[ $? == 1 ]]
@@ -83,7 +68,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "exercises: three to six TODOs, each with a check, points, and three or four hints" {
 	local checks chapter todos ids id
-	for checks in tests/checks/*.bash; do
+	for checks in tests/grading/checks/*.bash; do
 		chapter=${checks##*/}
 		chapter=${chapter%.bash}
 		todos=$(grep -oE 'TODO [0-9]{2}\.[0-9]:' "$chapter/exercise.c" | grep -oE '[0-9.]+')
@@ -93,7 +78,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 		assert [ "$(wc -l <<<"$ids")" -le 6 ]
 		for id in $(sed -n 's/^points \([0-9.]*\) .*/\1/p' "$checks"); do
 			run awk -v id="$id" '/^## / { here = $2 == id } here && /^[1-9]\. / { printf $1 }' \
-				"tests/checks/$chapter.hints.md"
+				"tests/grading/checks/$chapter.hints.md"
 			assert_output --regexp '^1\.2\.3\.(4\.)?$'
 		done
 	done
@@ -101,7 +86,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "exercises: a file of checks has at most 150 lines of 100 columns" {
 	local file
-	for file in tests/checks/*.bash; do
+	for file in tests/grading/checks/*.bash; do
 		assert [ "$(wc -l <"$file")" -le 150 ]
 		run -1 grep -n '.\{101\}' <(expand -t 4 "$file")
 	done
@@ -118,7 +103,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "exercises: clang and gcc have nothing to say about starter and solution" {
 	local source compiler starter
-	for source in tests/solutions/*.c [0-9][0-9]-*/broken.c; do
+	for source in tests/grading/solutions/*.c [0-9][0-9]-*/broken.c; do
 		for compiler in gcc clang; do
 			for starter in '' -DSTARTER; do
 				run -0 "$compiler" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow \
@@ -152,7 +137,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_failure
 	assert_line --partial 'first solve it'
 
-	solve 02-context-pd-mr .
+	solve . 02-context-pd-mr
 	run -0 limited make check-02
 	assert_line --regexp '^  ok    02\.4 .* 4/4 '
 	assert_line --regexp '^  20/20 '
@@ -167,7 +152,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "student: four hints, the last of which is the solution; three are possible" {
 	copy_tree
-	cat >tests/checks/02-context-pd-mr.hints.md <<-'END'
+	cat >tests/grading/checks/02-context-pd-mr.hints.md <<-'END'
 		# Hints
 
 		## 02.1 the letters become access flags
@@ -261,7 +246,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_line 'try    | starts: exercise 127.0.0.1 18515 9'
 	assert_line 'you    | TODO 03.1 not written yet'
 	assert_line 'try    | your program ended with exit status 1'
-	solve 03-cq-channel .
+	solve . 03-cq-channel
 	run -0 limited make try-03 ARGS=7
 	assert_line 'try    | starts: exercise 127.0.0.1 18515 7'
 	assert_line 'try    | nothing happens: the peer sends 2'
@@ -272,7 +257,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_equal "$(grep -c '^you    | got 0x' <<<"$output")" 7
 	assert_equal "$(grep -c '^peer   | sent 0x' <<<"$output")" 7
 
-	solve 05-pingpong .
+	solve . 05-pingpong
 	run -0 limited make try-05
 	assert_line 'try    | starts: peer sink 18515 3000 10'
 	assert_equal "$(grep -c '^peer   | message [0-9]$' <<<"$output")" 10
@@ -282,7 +267,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_equal "$(sed -n 's/^you    | got //p' <<<"$output")" "$(sed -n 's/^peer   | sent //p' <<<"$output")"
 	assert_equal "$(grep -c '^you    | got ' <<<"$output")" 8
 
-	solve 06-one-sided .
+	solve . 06-one-sided
 	run -0 limited make try-06 ARGS='write 100 4'
 	assert_line 'try    | starts: peer write 18515 100 4'
 	assert_equal "$(grep -c '^peer   | answered' <<<"$output")" 4
@@ -300,7 +285,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 		run limited make "try-$chapter"
 		assert_line --regexp '^try    \| your program ended with exit status [0-9]'
 	done
-	solve_all .
+	solve .
 	for chapter in [0-9][0-9]-*/exercise.c; do
 		run -0 limited make "try-${chapter%%-*}"
 		assert_line 'try    | your program ended with exit status 0'
@@ -344,7 +329,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 # --- a grade ---
 
 @test "grade: all solutions get all points, the same for the same seed" {
-	solve_all "$scratch/in"
+	solve "$scratch/in"
 	run -0 limited "$grade" --seed c0ffee --results "$scratch/a" "$scratch/in"
 	assert_line --regexp "^total +$(all_points)/$(all_points)   seed c0ffee\$"
 	assert_valid "$scratch/a"
@@ -358,7 +343,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_line --regexp "^total +0/$(all_points) "
 	assert_valid "$scratch/results"
 	assert_equal "$(jq -r '.tests[].id' "$scratch/results/grade.json")" \
-		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/checks/*.bash | sort)"
+		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/grading/checks/*.bash | sort)"
 	# Each broken.c that hangs is told how.
 	run message "$scratch/results" 03.6
 	assert_output --partial 'stopped: it slept, and nothing was to come; last line: round 1'
@@ -398,7 +383,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "grade: nothing that is printed removes a check from the results, or adds points" {
 	local in=$scratch/in
-	solve_all "$in"
+	solve "$in"
 	# What ends a field, a line or a record, and what looks like one: on both streams, in
 	# what the compiler says, and as all that a program says of itself.
 	cat >"$in/01-devices/exercise.c" <<-'END'
@@ -419,7 +404,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_line --regexp "^total +$(($(all_points) - 20 - 16 - 16 - 3))/$(all_points) "
 	assert_valid "$scratch/results"
 	assert_equal "$(jq -r '.tests[].id' "$scratch/results/grade.json")" \
-		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/checks/*.bash | sort)"
+		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/grading/checks/*.bash | sort)"
 	assert_equal "$(jq '[.tests[] | select(.message == "" and .status != "pass")] | length' \
 		"$scratch/results/grade.json")" 0
 	run message "$scratch/results" 01.1
@@ -438,7 +423,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 }
 
 @test "grade: a program that does not compile gets the compiler's first error" {
-	solve 02-context-pd-mr "$scratch/in"
+	solve "$scratch/in" 02-context-pd-mr
 	sed -i 's/free(buf)/free(buff)/' "$scratch/in/02-context-pd-mr/exercise.c"
 	run -0 limited "$grade" --chapter 02 --results "$scratch/results" "$scratch/in"
 	run message "$scratch/results" 02.1
@@ -451,7 +436,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	mkdir -p "$in"/{01-devices,03-cq-channel/broken.c,04-qp-states} "$in/"$'new\nline'
 	cp 01-devices/exercise.c "$in/01-devices"
 	cp 01-devices/devices.c Makefile "$in/01-devices"
-	ln -s "$project/tests/solutions/03-cq-channel.c" "$in/03-cq-channel/exercise.c"
+	ln -s "$project/tests/grading/solutions/03-cq-channel.c" "$in/03-cq-channel/exercise.c"
 	ln -s "$project/05-pingpong" "$in/05-pingpong"
 	head -c 1000000 /dev/zero >"$in/04-qp-states/exercise.c"
 	mkfifo "$in/04-qp-states/broken.c"
@@ -552,15 +537,15 @@ fingerprint() { (cd "$1" && find . -printf '%P %y %l\n' | sort && find . -type f
 # Only checks in folder $tree that are made up: chapters 01 on, in the order of the bodies.
 make_up_checks() {
 	local body number=0 chapter
-	rm -rf tests/checks/* tests/solutions/*
+	rm -rf tests/grading/checks/* tests/grading/solutions/*
 	for body; do
 		((number += 1))
 		chapter=0$number-made-up
 		mkdir -p "$scratch/in/$chapter" "$chapter"
 		cp 01-devices/exercise.c "$scratch/in/$chapter"
 		printf 'points 0%s.1 7 exercise "the first" page\npoints 0%s.2 3 exercise "the second" page\n' \
-			"$number" "$number" >"tests/checks/$chapter.bash"
-		printf 'check_exercise() {\n%s\n}\n' "$body" >>"tests/checks/$chapter.bash"
+			"$number" "$number" >"tests/grading/checks/$chapter.bash"
+		printf 'check_exercise() {\n%s\n}\n' "$body" >>"tests/grading/checks/$chapter.bash"
 	done
 }
 
@@ -696,8 +681,8 @@ make_up_checks() {
 			static int unused(int parameter) { return 0; }
 			int main(void) { puts("it works"); return 0; }
 		END
-		cp "$chapter/exercise.c" "tests/solutions/$chapter.c"
-		cat >"tests/checks/$chapter.bash" <<-END
+		cp "$chapter/exercise.c" "tests/grading/solutions/$chapter.c"
+		cat >"tests/grading/checks/$chapter.bash" <<-END
 			points $number.1 7 exercise 'says that it works' 'man 3 puts'
 			check_exercise() {
 				run exercise
@@ -740,7 +725,7 @@ make_up_checks() {
 		assert_line 'usage: peer burst PORT'
 	done
 
-	solve 03-cq-channel "$scratch"
+	solve "$scratch" 03-cq-channel
 	cat >"$scratch/shim.h" <<-'END'
 		#include <infiniband/verbs.h>
 		static inline int no_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
@@ -768,9 +753,9 @@ make_up_checks() {
 
 @test "corpus: seeds after the last one begin again at the first" {
 	local entry number=0
-	for entry in tests/corpus/{bad,good,attack}/*/*; do
+	for entry in tests/grading/corpus/{bad,good,attack}/*/*; do
 		((++number))
-		[[ $entry != tests/corpus/good/* ]] || break
+		[[ $entry != tests/grading/corpus/good/* ]] || break
 	done
 	SEED=ffffff SEEDS=2 BUILD=$project/build/seeds run limited make test-corpus PART="$number/999"
 	rm -rf build/seeds
@@ -782,7 +767,7 @@ make_up_checks() {
 @test "grade-all: a class, whatever its folders are called; begun once, it goes on" {
 	local class=$scratch/class
 	mkdir -p "$class/ann" "$class/bob b" "$class/"$'new\nline' "$class/"$'\xff'
-	solve 01-devices "$class/ann"
+	solve "$class/ann" 01-devices
 	ln -s nowhere "$class/bob b/01-devices"
 	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
 	assert_line --regexp "^ann +fail +20 +$(all_points) +20( +0)+\$"
@@ -799,7 +784,7 @@ make_up_checks() {
 	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 5
 
 	# And who has sent something else.
-	solve 02-context-pd-mr "$class/zoe"
+	solve "$class/zoe" 02-context-pd-mr
 	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
 	assert_line 'grade-all: zoe has changed'
 	assert_line --regexp "^zoe +fail +20 +$(all_points) +0 +20( +0)+\$"
@@ -849,12 +834,12 @@ make_up_checks() {
 	local class=$scratch/class out=$scratch/out name all=$project/tests/grading/grade-all
 	printf -v name 'é%.0s' {1..100}
 	mkdir -p "$class/ann" "$class/$name"
-	solve 01-devices "$class/ann"
+	solve "$class/ann" 01-devices
 	run -0 limited "$all" "$class" "$out"
 	assert_line --regexp '^ann +fail +20 '
 	assert_line --regexp '^(%C3%A9){30}~[0-9a-f]{12} +fail +0 '
 	# Ann sends something else, and there is no guest.
-	solve 02-context-pd-mr "$class/ann"
+	solve "$class/ann" 02-context-pd-mr
 	LAB_QEMU=nonesuch run -2 limited "$all" "$class" "$out"
 	assert_line --regexp '^ann +error +null +null *$'
 	assert_line --regexp '~[0-9a-f]{12} +fail +0 '
@@ -867,7 +852,7 @@ make_up_checks() {
 	local class=$scratch/class port=$((20000 + RANDOM % 10000))
 	mkdir -p "$class/ann"
 	(umask 077 && mkdir -p "$scratch/ssh"/{.ssh,.cache})
-	solve 01-devices "$class/ann"
+	solve "$class/ann" 01-devices
 	ssh-keygen -q -t ed25519 -N '' -f "$scratch/ssh/key"
 	cp "$scratch/ssh/key.pub" "$scratch/ssh/.ssh/authorized_keys"
 	# Whoever logs in there is at home in the scratch folder; the lab's cache is the same.
@@ -899,7 +884,7 @@ make_up_checks() {
 	git -C "$project" rev-parse -q --verify HEAD >/dev/null || skip "not a git tree"
 	run -0 make handout DIR="$scratch/handout"
 	cd "$scratch/handout"
-	[[ ! -e tests/solutions && ! -e tests/corpus && ! -e .git ]]
+	[[ ! -e tests/grading/solutions && ! -e tests/grading/corpus && ! -e .git ]]
 	run grep -rlE --include='*.[ch]' 'ifdef STARTER' .
 	assert_output ''
 	run limited make check-02 SEED=1
@@ -916,7 +901,7 @@ make_up_checks() {
 	git -C "$project" rev-parse -q --verify HEAD >/dev/null || skip "not a git tree"
 	git clone -q "$project" "$scratch/mine"
 	cd "$scratch/mine"
-	patch -s -p0 <tests/solutions/02-context-pd-mr.broken.patch
+	patch -s -p0 <tests/grading/solutions/02-context-pd-mr.broken.patch
 	git -c user.name=me -c user.email=me@localhost commit -qam solved
 	run -2 limited tests/grading/handout "$scratch/handout"
 	assert_output --partial '02-context-pd-mr/broken.c is committed, but not as it was: is it solved?'

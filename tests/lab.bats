@@ -746,7 +746,7 @@ hanging_kvm() {
 	done
 	LAB_QEMU=no-such-qemu run -1 limited "$lab" doctor
 	assert_line --regexp '^  WRONG +QEMU +is missing'
-	assert_line --partial 'try: tests/packages run'
+	assert_line --partial 'try: tests/lab/packages run'
 	assert_line --regexp '^  1 of these need'
 }
 

@@ -189,21 +189,21 @@ bare_path() {
 	mkdir -p "$scratch/cache/book-${version:0:16}/node_modules/.bin"
 	touch "$scratch/cache/book-${version:0:16}/node_modules/.bin/mmdc"
 	touch -d '10 days ago' "$scratch/cache/book-${version:0:16}"
-	LAB_CACHE=$scratch/cache PANDOC=true run -0 "$project/docs/book/make" "$scratch/book.html"
+	LAB_CACHE=$scratch/cache PANDOC=true run -0 "$project/docs/book/make-book" "$scratch/book.html"
 	run -0 find "$scratch/cache" -maxdepth 1 -name 'book-*' -mtime +7
 	assert_output ''
 }
 
 @test "packages: when all are there, nothing is called and nothing said" {
 	bare_path apt-get sudo
-	PATH=$scratch/bin:$PATH run -0 "$project/tests/packages" test
+	PATH=$scratch/bin:$PATH run -0 "$project/tests/lab/packages" test
 	assert_output ''
 	[[ ! -s $scratch/called ]]
 }
 
 @test "packages: NO_INSTALL=1 says which and how, and installs nothing" {
 	bare_path apt-get sudo
-	PATH=$scratch/bin NO_INSTALL=1 run -1 "$project/tests/packages" run
+	PATH=$scratch/bin NO_INSTALL=1 run -1 "$project/tests/lab/packages" run
 	assert_line --index 0 --regexp '^packages: missing: .*gcc .*qemu-system-x86'
 	assert_line --index 1 --regexp 'to do it: (sudo )?apt-get install --no-install-recommends .*gcc .*qemu'
 	refute_output --partial 'bats'
@@ -212,11 +212,11 @@ bare_path() {
 
 @test "packages: a group has its own, and run is only asked for by name" {
 	bare_path apt-get sudo
-	PATH=$scratch/bin run -0 "$project/tests/packages" wire --list
+	PATH=$scratch/bin run -0 "$project/tests/lab/packages" wire --list
 	assert_output $'mscgen\ntshark'
-	PATH=$scratch/bin run -0 "$project/tests/packages" book wire --list
+	PATH=$scratch/bin run -0 "$project/tests/lab/packages" book wire --list
 	assert_output $'chromium\nmscgen\nnpm\npandoc\ntshark'
-	PATH=$scratch/bin run -1 "$project/tests/packages" nothing
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" nothing
 	assert_output 'packages: no group of packages is called nothing'
 }
 
@@ -225,19 +225,19 @@ bare_path() {
 	local arch
 	for arch in x86_64:x86 aarch64:arm; do
 		# bash takes the processor from there, if it is set.
-		HOSTTYPE=${arch%:*} PATH=$scratch/bin run -0 "$project/tests/packages" run --list
+		HOSTTYPE=${arch%:*} PATH=$scratch/bin run -0 "$project/tests/lab/packages" run --list
 		assert_line "qemu-system-${arch#*:}"
 		assert_equal "$(grep -c '^qemu' <<<"$output")" 1
 		refute_line mmdebstrap
 	done
-	PATH=$scratch/bin run -0 "$project/tests/packages" arm64 --list
+	PATH=$scratch/bin run -0 "$project/tests/lab/packages" arm64 --list
 	assert_line mmdebstrap
 }
 
 @test "packages: what is missing is installed with one update and one install" {
 	bare_path apt-get sudo
 	# The apt-get here installs nothing, and that is noticed.
-	PATH=$scratch/bin run -1 "$project/tests/packages" test
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" test
 	assert_line --index 0 --regexp '^packages: installing what is missing: .*bats'
 	assert_output --partial 'still missing'
 	if ((EUID == 0)); then
@@ -252,7 +252,7 @@ bare_path() {
 	((EUID == 0)) || skip "only root can become somebody else"
 	bare_path apt-get
 	ln -s "$(type -P setpriv)" "$scratch/bin/setpriv"
-	cp "$project/tests/packages" "$scratch/packages"
+	cp "$project/tests/lab/packages" "$scratch/packages"
 	chmod -R go+rX "$scratch"
 	PATH=$scratch/bin run -1 setpriv --reuid 65534 --clear-groups bash "$scratch/packages" run
 	assert_line --partial 'there is no sudo here; as root: apt-get install'
@@ -261,10 +261,10 @@ bare_path() {
 
 @test "packages: another distribution gets its own command" {
 	bare_path dnf
-	PATH=$scratch/bin run -1 "$project/tests/packages" run
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" run
 	assert_line --regexp 'to install them: (sudo )?dnf install .*iproute .*qemu-system-x86-core'
 	mv "$scratch/bin/dnf" "$scratch/bin/zypper"
-	PATH=$scratch/bin run -1 "$project/tests/packages" run
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" run
 	assert_line --regexp 'to install them: (sudo )?zypper install .*iproute2 .*qemu-x86'
 	refute_line --partial 'missing programs'
 	[[ ! -s $scratch/called ]]
@@ -272,28 +272,28 @@ bare_path() {
 
 @test "packages: what the distribution has no package for is named by itself" {
 	bare_path pacman
-	PATH=$scratch/bin run -1 "$project/tests/packages" wire
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" wire
 	assert_line --index 0 'packages: missing: wireshark-cli'
 	assert_line --index 1 --regexp 'to install them: (sudo )?pacman -S --needed wireshark-cli$'
 	assert_line --index 2 'packages: missing programs and files: mscgen'
 	ln -s /bin/true "$scratch/bin/tshark"
-	PATH=$scratch/bin run -1 "$project/tests/packages" wire
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" wire
 	assert_line --index 0 'packages: missing programs and files: mscgen'
-	PATH=$scratch/bin run -0 "$project/tests/packages" wire --list
+	PATH=$scratch/bin run -0 "$project/tests/lab/packages" wire --list
 	assert_output mscgen
 	[[ ! -s $scratch/called ]]
 }
 
 @test "packages: the table in docs/setup.md has the same rows, and none for each -" {
 	local when what name names
-	eval "$(sed -n '/^known_as()/,/^}/p' "$project/tests/packages")"
+	eval "$(sed -n '/^known_as()/,/^}/p' "$project/tests/lab/packages")"
 	while read -r when what _ names; do
 		printf '%s %s' "$when" "$(known_as "$what")"
 		for name in $names; do
 			[[ $name == - ]] && printf ' none' || printf ' found'
 		done
 		echo
-	done < <(sed -n "/<<-'END'/,/^\tEND/{/END/!p}" "$project/tests/packages") >"$scratch/rows"
+	done < <(sed -n "/<<-'END'/,/^\tEND/{/END/!p}" "$project/tests/lab/packages") >"$scratch/rows"
 	awk -F ' *[|] *' '$3 ~ /^`.*`$/ && NF == 9 {
 		gsub("`", "", $3)
 		printf "%s %s", $2, $3
@@ -305,31 +305,31 @@ bare_path() {
 
 @test "packages: on an unknown distribution, what is missing by its own name" {
 	bare_path
-	PATH=$scratch/bin run -1 "$project/tests/packages" run grade
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" run grade
 	assert_line --index 0 --regexp '^packages: missing programs and files: .* gcc .* pkg-config'
 	assert_line --index 1 --partial 'install the packages that have them'
-	PATH=$scratch/bin run -1 "$project/tests/packages" test
+	PATH=$scratch/bin run -1 "$project/tests/lab/packages" test
 	refute_line --index 0 --regexp 'qemu-system-x86 |libibverbs-dev|ibverbs-utils|bsdextrautils|[*]/|/usr'
 	assert_line --index 0 --partial ibv_rc_pingpong
 }
 
 @test "both: labels, and the status of the side that fails" {
-	run -0 "$project/tests/both" sh -c 'echo "${1:-nobody}"; echo oops >&2' sh
+	run -0 "$project/tests/lab/both" sh -c 'echo "${1:-nobody}"; echo oops >&2' sh
 	assert_line 'server | nobody'
 	assert_line 'client | 127.0.0.1'
 	assert_line 'server | oops'
-	run -3 "$project/tests/both" sh -c '[ -z "$1" ] || exit 3' sh
-	run -4 "$project/tests/both" sh -c '[ "$1" ] || exit 4' sh
+	run -3 "$project/tests/lab/both" sh -c '[ -z "$1" ] || exit 3' sh
+	run -4 "$project/tests/lab/both" sh -c '[ "$1" ] || exit 4' sh
 	SECONDS=0
-	run "$project/tests/both" sh -c '[ -z "$1" ] || exit 3; exec sleep 30' sh
+	run "$project/tests/lab/both" sh -c '[ -z "$1" ] || exit 3; exec sleep 30' sh
 	((status != 0 && SECONDS < 10))
 }
 
 @test "softroce: takes the device away and brings it back" {
 	run -0 limited "$project/tests/lab/lab" run --root -- bash -c 'cd "$1" &&
-		tests/softroce down && ls -A /sys/class/infiniband &&
-		NETDEV=eth0 tests/softroce up && cat /sys/class/infiniband/rxe_0/ports/1/state &&
-		! tests/softroce up' - "$project"
+		tests/lab/softroce down && ls -A /sys/class/infiniband &&
+		NETDEV=eth0 tests/lab/softroce up && cat /sys/class/infiniband/rxe_0/ports/1/state &&
+		! tests/lab/softroce up' - "$project"
 	assert_line '+ rdma link delete rxe_0'
 	assert_line '+ rdma link add rxe_0 type rxe netdev eth0'
 	assert_line '4: ACTIVE'
@@ -338,8 +338,8 @@ bare_path() {
 
 @test "softroce: a kernel without rdma_rxe is refused, with a way out" {
 	run -1 limited "$project/tests/lab/lab" run --root -- bash -c 'cd "$1" &&
-		tests/softroce down >/dev/null && modprobe -r rdma_rxe &&
-		mount -t tmpfs none /lib/modules && NETDEV=eth0 tests/softroce up' - "$project"
+		tests/lab/softroce down >/dev/null && modprobe -r rdma_rxe &&
+		mount -t tmpfs none /lib/modules && NETDEV=eth0 tests/lab/softroce up' - "$project"
 	assert_line --regexp '^softroce: the kernel [^ ]+ has no rdma_rxe module$'
 	assert_line --partial 'make run-05 uses a guest'
 }

@@ -1,2 +1,0 @@
-/* Includes the solution. */
-#include "../tests/solutions/02-context-pd-mr.c"

