@@ -205,9 +205,26 @@ bare_path() {
 	bare_path apt-get sudo
 	PATH=$scratch/bin NO_INSTALL=1 run -1 "$project/tests/lab/packages" run
 	assert_line --index 0 --regexp '^packages: missing: .*gcc .*qemu-system-x86'
-	assert_line --index 1 --regexp 'to do it: (sudo )?apt-get install --no-install-recommends .*gcc .*qemu'
+	assert_line --index 1 --regexp 'to install them: (sudo )?apt-get install --no-install-recommends .*gcc .*qemu'
 	refute_output --partial 'bats'
 	[[ ! -s $scratch/called ]]
+}
+
+@test "packages: to build says which and how, and to make packages installs them" {
+	copy_tree
+	bare_path apt-get sudo
+	local command
+	for command in make grep sed mkdir; do
+		ln -s "$(type -P "$command")" "$scratch/bin"
+	done
+	PATH=$scratch/bin run -2 make build
+	assert_line --regexp '^packages: missing: .*qemu-system-x86'
+	assert_line --regexp 'to install them: (sudo )?apt-get install'
+	[[ ! -s $scratch/called ]]
+	PATH=$scratch/bin run -2 make packages FOR="wire grade"
+	assert_line --index 0 --regexp '^packages: installing what is missing: .*tshark'
+	assert_output --partial unifdef
+	refute_output --partial qemu
 }
 
 @test "packages: a group has its own, and run is only asked for by name" {

@@ -15,7 +15,9 @@ kernel() {
 	while IFS= read -r line; do
 		# The name of a process comes last, and is what the process likes it to be.
 		line=${line%% comm *}
-		[[ " $line " != *" pid $pid "* ]] || objects+=("$line")
+		if [[ " $line " == *" pid $pid "* ]]; then
+			objects+=("$line")
+		fi
 	done < <(exec rdma -d resource show "$1")
 	lookers+="$! "
 }
@@ -43,7 +45,8 @@ keep_context() {
 # field NAME OBJECT: sets `value`.
 field() {
 	value=''
-	[[ " $2 " =~ " $1 "([^ ]+) ]] && value=${BASH_REMATCH[1]}
+	[[ " $2 " =~ " $1 "([^ ]+) ]] || return 1
+	value=${BASH_REMATCH[1]}
 }
 
 # Is the program's queue pair in RTS?
@@ -92,15 +95,17 @@ has_region() {
 # or, if NAME begins with `:`, each return.
 probe() {
 	local name=${1#:} kind=p
-	[[ $1 != :* ]] || kind=r
-	if [[ ! -e $tracing/trace ]]; then
-		mount -t tracefs tracing "$tracing" && echo 0 >"$tracing/options/record-cmd" ||
-			exit "$own_fault"
+	if [[ $1 == :* ]]; then
+		kind=r
 	fi
-	[[ ! -e $tracing/events/kprobes/$name ]] ||
-		return 0
-	echo "$kind:$name $2 ${*:3}" >>"$tracing/kprobe_events" &&
+	if [[ ! -e $tracing/trace ]]; then
+		mount -t tracefs tracing "$tracing" || exit "$own_fault"
+		echo 0 >"$tracing/options/record-cmd" || exit "$own_fault"
+	fi
+	if [[ ! -e $tracing/events/kprobes/$name ]]; then
+		echo "$kind:$name $2 ${*:3}" >>"$tracing/kprobe_events" || exit "$own_fault"
 		echo 1 >"$tracing/events/kprobes/$name/enable" || exit "$own_fault"
+	fi
 }
 
 # calls_of PROBE [PATTERN]: sets `calls` to what the kernel has written down for it since

@@ -9,9 +9,15 @@ mark=.made-by-${0##*/}
 # A stream that is closed becomes one that cannot be written to: else the next file that
 # is opened would take its place.
 mend_streams() {
-	is_open 0 || exec </dev/null
-	is_open 1 || exec >/dev/full
-	is_open 2 || exec 2>/dev/null
+	if ! is_open 0; then
+		exec </dev/null
+	fi
+	if ! is_open 1; then
+		exec >/dev/full
+	fi
+	if ! is_open 2; then
+		exec 2>/dev/null
+	fi
 }
 
 # Is descriptor $1 open? Bash opens this script at the first free one and leaves it there.

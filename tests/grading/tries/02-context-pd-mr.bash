@@ -3,7 +3,9 @@
 # make try-02 [ARGS="LENGTH RIGHTS..."]
 try_exercise() {
 	looks=(mr)
-	(($#)) || set -- 3000 L LR W
+	if (($# == 0)); then
+		set -- 3000 L LR W
+	fi
 	program "$@"
 }
 
