@@ -86,7 +86,8 @@ ifeq ($(filter-out $(call names_of,$1),$(PROGRAM)),)
 run-$(firstword $(subst -, ,$1)): $(filter $(OUT)/$1/%,$(programs))
 	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/lab/both) \
 		$(OUT)/$(basename $(call chosen,$1,$2)) $$(ARGS)
-debug-$(firstword $(subst -, ,$1)): | packages
+debug-$(firstword $(subst -, ,$1)):
+	$$(Q)tests/lab/packages run debug
 	$$(Q)$$(MAKE) BUILD=$(BUILD)/debug CFLAGS="-O0 -g" $(BUILD)/debug/$(basename $(call chosen,$1,$2))
 	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/lab/both --gdb $$(SIDE),gdb -q) \
 		$$(GDB) --args $(BUILD)/debug/$(basename $(call chosen,$1,$2)) \
@@ -98,7 +99,8 @@ endif
 
 ifneq ($(filter $2,$(two_sided)),)
 .PHONY: wire-$(firstword $(subst -, ,$1))
-wire-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2) | packages
+wire-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2)
+	$$(Q)tests/lab/packages wire
 	$$(Q)tests/lab/wire $$(if $$(LOSS),--loss $$(LOSS)) $$(if $$(DELAY),--delay $$(DELAY)) \
 		--out $$(BUILD)/$$(@:wire-%=wire/%) $$< -n $$(if $$(LOSS),10,3) $$(ARGS)
 endif
@@ -120,11 +122,13 @@ doctor: ## what is here, what is missing, what mends it
 	$(Q)tests/lab/lab doctor
 
 .PHONY: book
-book: | packages ## the whole workbook as one HTML file, build/book.html
+book: ## the whole workbook as one HTML file, build/book.html
+	$(Q)tests/lab/packages book
 	$(Q)docs/book/make-book $(BUILD)/book.html
 
 .PHONY: web serve-web
-web: | packages ## the workbook as a web site whose programs run in the browser, build/web/
+web: ## the workbook as a web site whose programs run in the browser, build/web/
+	$(Q)tests/lab/packages run book web
 	$(Q)docs/web/make-web $(BUILD)/web
 serve-web: web ## shows that site on localhost; PORT=8000
 	$(Q)node docs/web/serve.mjs $(BUILD)/web $(PORT)
@@ -134,11 +138,14 @@ serve-web: web ## shows that site on localhost; PORT=8000
 exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
 define exercise_rules
 .PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),check try hint diff reset)
-check-$(firstword $(subst -, ,$1)): $(peer) | packages
+check-$(firstword $(subst -, ,$1)): $(peer)
+	$$(Q)tests/lab/packages grade
 	$$(Q)tests/grading/student check $1
-try-$(firstword $(subst -, ,$1)): $(peer) | packages
+try-$(firstword $(subst -, ,$1)): $(peer)
+	$$(Q)tests/lab/packages grade
 	$$(Q)tests/grading/student try $1 $$(ARGS)
-$(addsuffix -$(firstword $(subst -, ,$1)),hint diff reset): | packages
+$(addsuffix -$(firstword $(subst -, ,$1)),hint diff reset):
+	$$(Q)tests/lab/packages run grade
 	$$(Q)tests/grading/student $$(firstword $$(subst -, ,$$@)) $1
 endef
 $(foreach c,$(exercises),$(eval $(call exercise_rules,$c)))
@@ -152,9 +159,11 @@ hint-NN: ## a hint; the next one says more, and the last is the solution
 diff-NN: ## when it is right: another way to write it
 reset-NN: ## back to the beginning; what you have is kept
 .PHONY: progress watch
-progress: | packages ## how far you are
+progress: ## how far you are
+	$(Q)tests/lab/packages run grade
 	$(Q)tests/grading/student progress
-watch: $(peer) | packages ## check a chapter whenever its exercise is saved
+watch: $(peer) ## check a chapter whenever its exercise is saved
+	$(Q)tests/lab/packages grade
 	$(Q)tests/grading/student watch
 
 ##@ Teaching
@@ -169,28 +178,35 @@ endif
 export $1
 endef
 $(foreach v,SUBMISSION SUBMISSIONS RESULTS DIR,$(eval $(call as_typed,$v)))
-grade: $(peer) | packages ## all exercises, with results/; of SUBMISSION=folder
+grade: $(peer) ## all exercises, with results/; of SUBMISSION=folder
+	$(Q)tests/lab/packages grade
 	$(Q)tests/grading/grade -- "$$SUBMISSION"
-grade-all: $(peer) | packages ## SUBMISSIONS=folder: a class, a folder a student
+grade-all: $(peer) ## SUBMISSIONS=folder: a class, a folder a student
+	$(Q)tests/lab/packages grade
 	$(Q)tests/grading/grade-all -- "$$SUBMISSIONS" "$$RESULTS"
-handout: | packages ## DIR=folder: a new tree for a class, without solutions
+handout: ## DIR=folder: a new tree for a class, without solutions
+	$(Q)tests/lab/packages run grade
 	$(Q)tests/grading/handout -- "$$DIR"
 
 ##@ Testing
 .PHONY: test
-test: | packages ## everything, on a real Soft-RoCE device
+test: ## everything, on a real Soft-RoCE device
+	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
 	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run $(TESTS)
 
 .PHONY: test-corpus
-test-corpus: $(peer) | packages ## do the grades deserve trust? SEEDS=10 for more
+test-corpus: $(peer) ## do the grades deserve trust? SEEDS=10 for more
+	$(Q)tests/lab/packages test
 	$(Q)tests/grading/grade-corpus $(PART)
 
 .PHONY: test-book test-arm64
-test-book: | packages ## the book, in headless Chromium
+test-book: ## the book, in headless Chromium
+	$(Q)tests/lab/packages test book
 	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run book
-test-arm64: | packages ## guests of another root and processor, emulated
+test-arm64: ## guests of another root and processor, emulated
+	$(Q)tests/lab/packages test arm64
 	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run arm64
 
 .PHONY: test-web
@@ -198,24 +214,29 @@ test-web: web ## the web site, in headless Chromium
 	$(Q)tests/web/run $(BUILD)/web
 
 .PHONY: torture soak
-torture: build $(peer) | packages ## everything that can fail is made fail; PARTS="calls wire"
+torture: $(programs) $(peer) ## everything that can fail is made fail; PARTS="calls wire"
+	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) SAN=1 build
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run $(PARTS)
-soak: build | packages ## a million round trips, and hundreds of pairs
+soak: $(programs) ## a million round trips, and hundreds of pairs
+	$(Q)tests/lab/packages test
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run soak
 
 .PHONY: bench
-bench: build $(OUT)/tests/bench/udp_pingpong | packages ## how fast, next to others; ROUNDS=3 SIZES="64 4096"
+bench: $(programs) $(OUT)/tests/bench/udp_pingpong ## how fast, next to others; ROUNDS=3 SIZES="64 4096"
+	$(Q)tests/lab/packages bench
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/bench
 
 .PHONY: bench-lab
-bench-lab: build $(peer) | packages ## how long a person waits: guests, programs, checks; ROUNDS=3
+bench-lab: $(programs) $(peer) ## how long a person waits: guests, programs, checks; ROUNDS=3
+	$(Q)tests/lab/packages grade bench
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/lab
 
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
 c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/grading/solutions/*.c tests/torture/*.c tests/bench/*.c)
-lint: | packages ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
+lint: ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
+	$(Q)NO_INSTALL=1 tests/lab/packages test
 	$(Q)for file in $(c_files); do \
 		warnings="$(WARNINGS)"; \
 		case $$file in */exercise.c|*/broken.c|tests/grading/solutions/*) \
@@ -233,19 +254,14 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 
 # --- how a program is built ---
 
-# One check for all that is needed, before anything that needs it.
+# What must be there before anything is compiled. A command that needs more says so in the
+# first line of its recipe; tests/lab/packages has the groups, and make packages FOR="wire
+# grade" installs them beforehand. To build a program is no reason to change the machine,
+# so `make build` and `make lint` say what is missing, and how to get it.
 .PHONY: packages
-packages:
-	$(Q)tests/lab/packages $(or $(strip $(patsubst test-corpus,test,$(patsubst soak,test,$(patsubst torture,test,\
-		$(filter test test-corpus torture soak book,$(MAKECMDGOALS)))))),run \
-		$(if $(filter wire-%,$(MAKECMDGOALS)),wire) \
-		$(if $(filter debug-%,$(MAKECMDGOALS)),debug) \
-		$(if $(filter test-arm64,$(MAKECMDGOALS)),test arm64) \
-		$(if $(filter test-book,$(MAKECMDGOALS)),test book) \
-		$(if $(filter bench-lab,$(MAKECMDGOALS)),grade) \
-		$(if $(filter bench bench-lab,$(MAKECMDGOALS)),bench) \
-		$(if $(filter web serve-web test-web,$(MAKECMDGOALS)),book web) \
-		$(if $(filter grade% check-% try-% hint-% diff-% reset-% progress watch handout,$(MAKECMDGOALS)),grade))
+packages: ## installs what `make run-NN` needs; FOR="grade test" what these need
+	$(Q)tests/lab/packages $(or $(FOR),run)
+build: export NO_INSTALL := 1
 
 # Whoever makes the first of the peers may want the others, and the worlds of chapter 01.
 $(firstword $(peer)): | $(filter-out $(firstword $(peer)),$(peer)) $(world)
