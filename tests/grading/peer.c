@@ -62,6 +62,7 @@
 #define MAX_ITERS 1000000
 #define SLOTS 4			/* messages under way, of sink and source */
 #define PAUSE 300		/* ms in which a sink gives no credits */
+#define MOMENT 10		/* ms in which a source waits for credits */
 
 #define EXIT_OWN_FAULT 3
 
@@ -206,6 +207,23 @@ static int post_receives(struct peer *p, int count)
 	return err;
 }
 
+/* What is in the CQ. Returns 1; 0 without a completion; or -1 after words. */
+static int poll_once(struct peer *p, struct ibv_wc *wc)
+{
+	int n = ibv_poll_cq(p->cq, 1, wc);
+
+	if (n < 0) {
+		/* There is no completion then: *wc holds nothing. */
+		print_error(0, "ibv_poll_cq failed: %d", n);
+		p->own_fault = true;
+	} else if (n > 0 && wc->status != IBV_WC_SUCCESS) {
+		printf("wc.status %d (%s)\n", wc->status,
+		       ibv_wc_status_str(wc->status));
+		n = -1;
+	}
+	return n;
+}
+
 /* The next completion, within the timeout. Returns 0, or -1 without one. */
 static int completion(struct peer *p, struct ibv_wc *wc)
 {
@@ -213,7 +231,7 @@ static int completion(struct peer *p, struct ibv_wc *wc)
 	bool gone = false;
 	int n;
 
-	while ((n = ibv_poll_cq(p->cq, 1, wc)) == 0) {
+	while ((n = poll_once(p, wc)) == 0) {
 		if (gone || time(NULL) > deadline) {
 			puts(gone ? "the other side is gone" :
 				    "nothing comes back");
@@ -223,17 +241,7 @@ static int completion(struct peer *p, struct ibv_wc *wc)
 		gone = exchange_check_peer(p->sock) != 0;
 		usleep(200);	/* the other side needs the CPU */
 	}
-	if (n < 0) {
-		/* There is no completion then: *wc holds nothing. */
-		print_error(0, "ibv_poll_cq failed: %d", n);
-		p->own_fault = true;
-		return -1;
-	}
-	if (wc->status == IBV_WC_SUCCESS)
-		return 0;
-	printf("wc.status %d (%s)\n", wc->status,
-	       ibv_wc_status_str(wc->status));
-	return -1;
+	return n < 0 ? -1 : 0;
 }
 
 /* Returns ibv_post_send()'s result, after an error message if it is one. */
@@ -484,13 +492,25 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	puts("connected");
 
 	while (sent < count) {
-		if (posted < count && credits > 0 && posted - sent < SLOTS) {
+		const bool may_send = posted < count && credits > 0 &&
+				      posted - sent < SLOTS;
+		int n = 0;
+
+		/*
+		 * Who gives too many credits gives more than we have sent, if
+		 * we wait for all of them before we go on.
+		 */
+		if (may_send && posted == sent) {
+			usleep(MOMENT * 1000);
+			n = poll_once(p, &wc);
+		}
+		if (may_send && n == 0) {
 			if (send_bytes(p, mr, posted++))
 				return -1;
 			credits--;
 			continue;
 		}
-		if (completion(p, &wc))
+		if (n < 0 || (n == 0 && completion(p, &wc)))
 			return -1;
 		if (wc.opcode == IBV_WC_SEND) {
 			if (++sent != SLOTS)
@@ -514,11 +534,15 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			puts("a message without credits");
 			return -1;
 		}
+		/*
+		 * The credit for a message may come before we know that the
+		 * message was sent: its acknowledgement is on its way as well.
+		 */
 		given += ntohl(wc.imm_data);
 		credits += ntohl(wc.imm_data);
-		if (given < 1 || given > sent) {
+		if (given < 1 || given > posted) {
 			printf("credits for %d messages, and %d were sent\n",
-			       given, sent);
+			       given, posted);
 			return -1;
 		}
 	}
