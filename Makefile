@@ -74,39 +74,47 @@ ifeq ($(origin PROGRAM),environment)
 PROGRAM :=
 endif
 export PROGRAM
-chosen = $(firstword $(PROGRAM:%=$1/%.c) $2)
-names_of = $(patsubst $1/%.c,%,$(filter $1/%,$(sources)))
 ifeq ($(origin GDB),environment)
 GDB :=
 endif
 SIDE := client
-define chapter_rules
-.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),run debug)
-ifeq ($(filter-out $(call names_of,$1),$(PROGRAM)),)
-run-$(firstword $(subst -, ,$1)): $(filter $(OUT)/$1/%,$(programs))
-	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/lab/both) \
-		$(OUT)/$(basename $(call chosen,$1,$2)) $$(ARGS)
-debug-$(firstword $(subst -, ,$1)):
-	$$(Q)tests/lab/packages run debug
-	$$(Q)$$(MAKE) BUILD=$(BUILD)/debug CFLAGS="-O0 -g" $(BUILD)/debug/$(basename $(call chosen,$1,$2))
-	$$(Q)tests/lab/lab auto -- $(if $(filter $(call chosen,$1,$2),$(two_sided)),tests/lab/both --gdb $$(SIDE),gdb -q) \
-		$$(GDB) --args $(BUILD)/debug/$(basename $(call chosen,$1,$2)) \
-		$(if $(filter $(call chosen,$1,$2),$(two_sided)),--timeout 3600) $$(ARGS)
-else
-$(addsuffix -$(firstword $(subst -, ,$1)),run debug):
-	@echo "there is no program $$$$PROGRAM in $1; choose one of: $(call names_of,$1)" >&2; exit 2
-endif
 
-ifneq ($(filter $2,$(two_sided)),)
-.PHONY: wire-$(firstword $(subst -, ,$1))
-wire-$(firstword $(subst -, ,$1)): $(OUT)/$(basename $2)
+# Of a chapter's folder: its number, its main program, and the one that is asked for.
+number = $(firstword $(subst -, ,$1))
+main_program = $(basename $(call main_source,$1))
+asked_for = $(or $(PROGRAM:%=$1/%),$(main_program))
+names_of = $(patsubst $1/%.c,%,$(filter $1/%,$(sources)))
+has_two_sides = $(filter $1.c,$(two_sided))
+
+# $1: a chapter's number; $2: its folder; $3: the program, as 05-pingpong/pingpong; $4: is
+# not empty if that has two sides.
+define run_rules
+.PHONY: run-$1 debug-$1
+run-$1: $(filter $(OUT)/$2/%,$(programs))
+	$$(Q)tests/lab/lab auto -- $(if $4,tests/lab/both) $(OUT)/$3 $$(ARGS)
+debug-$1:
+	$$(Q)tests/lab/packages run debug
+	$$(Q)$$(MAKE) BUILD=$(BUILD)/debug CFLAGS="-O0 -g" $(BUILD)/debug/$3
+	$$(Q)tests/lab/lab auto -- $(if $4,tests/lab/both --gdb $$(SIDE),gdb -q) $$(GDB) \
+		--args $(BUILD)/debug/$3 $(if $4,--timeout 3600) $$(ARGS)
+endef
+define no_program_rules
+.PHONY: run-$1 debug-$1
+run-$1 debug-$1:
+	@echo "there is no program $$$$PROGRAM in $2; choose one of: $(call names_of,$2)" >&2; exit 2
+endef
+define wire_rules
+.PHONY: wire-$1
+wire-$1: $(OUT)/$3
 	$$(Q)tests/lab/packages wire
 	$$(Q)tests/lab/wire $$(if $$(LOSS),--loss $$(LOSS)) $$(if $$(DELAY),--delay $$(DELAY)) \
-		--out $$(BUILD)/$$(@:wire-%=wire/%) $$< -n $$(if $$(LOSS),10,3) $$(ARGS)
-endif
+		--out $$(BUILD)/wire/$1 $$< -n $$(if $$(LOSS),10,3) $$(ARGS)
 endef
-$(foreach c,$(chapters),$(if $(call main_source,$c),\
-	$(eval $(call chapter_rules,$c,$(call main_source,$c)))))
+chapter_rules = $(if $(filter-out $(call names_of,$1),$(PROGRAM)),no_program_rules,run_rules)
+$(foreach c,$(chapters),$(if $(call main_source,$c),$(eval $(call $(call chapter_rules,$c),$(call \
+	number,$c),$c,$(call asked_for,$c),$(call has_two_sides,$(call asked_for,$c))))))
+$(foreach c,$(chapters),$(if $(call has_two_sides,$(call main_program,$c)),$(eval $(call \
+	wire_rules,$(call number,$c),$c,$(call main_program,$c)))))
 
 .PHONY: lab-shell softroce-up softroce-down doctor
 lab-shell: | packages ## a shell in a guest with a Soft-RoCE device
@@ -136,19 +144,20 @@ serve-web: web ## shows that site on localhost; PORT=8000
 ##@ Exercises: exercise.c and broken.c of chapter NN
 # check-03 checks the exercises of chapter 03, as often as you like.
 exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
+# $1: the number; $2: the folder.
 define exercise_rules
-.PHONY: $(addsuffix -$(firstword $(subst -, ,$1)),check try hint diff reset)
-check-$(firstword $(subst -, ,$1)): $(peer)
+.PHONY: check-$1 try-$1 hint-$1 diff-$1 reset-$1
+check-$1: $(peer)
 	$$(Q)tests/lab/packages grade
-	$$(Q)tests/grading/student check $1
-try-$(firstword $(subst -, ,$1)): $(peer)
+	$$(Q)tests/grading/student check $2
+try-$1: $(peer)
 	$$(Q)tests/lab/packages grade
-	$$(Q)tests/grading/student try $1 $$(ARGS)
-$(addsuffix -$(firstword $(subst -, ,$1)),hint diff reset):
+	$$(Q)tests/grading/student try $2 $$(ARGS)
+hint-$1 diff-$1 reset-$1:
 	$$(Q)tests/lab/packages run grade
-	$$(Q)tests/grading/student $$(firstword $$(subst -, ,$$@)) $1
+	$$(Q)tests/grading/student $$(@:%-$1=%) $2
 endef
-$(foreach c,$(exercises),$(eval $(call exercise_rules,$c)))
+$(foreach c,$(exercises),$(eval $(call exercise_rules,$(call number,$c),$c)))
 
 # A seed gives the same names, sizes and numbers again; HOSTS is a list of machines.
 export SEED HOSTS
