@@ -6,6 +6,7 @@
 // made. The files of PROJECT.tar go to /workbook of the guest, and what every program is
 // linked with is compiled there. OUT is v86's state, not compressed.
 import { readFileSync, writeFileSync } from 'node:fs';
+import { machine } from './machine.js';
 
 const [modules, kernel, root, project, out] = process.argv.slice(2);
 const { V86 } = await import(`${modules}/v86/build/libv86.mjs`);
@@ -15,20 +16,13 @@ const file = path => {
 	return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length);
 };
 const emulator = new V86({
+	...machine,
 	wasm_path: `${modules}/v86/build/v86.wasm`,
 	bios: { buffer: file(`${root}/bios/bios.bin`) },
 	vga_bios: { buffer: file(`${root}/bios/vgabios-stdvga.bin`) },
 	bzimage: { buffer: file(`${kernel}/bzimage`) },
 	initrd: { buffer: file(`${root}/root.cpio.gz`) },
 	cmdline: 'console=ttyS0 rdinit=/init quiet tsc=reliable random.trust_cpu=on',
-	memory_size: 128 << 20,
-	vga_memory_size: 1 << 20,
-	uart1: true,
-	filesystem: {},
-	disable_keyboard: true,
-	disable_mouse: true,
-	disable_speaker: true,
-	autostart: true,
 });
 
 // What the guest has printed; the lines of its second port that nobody waited for yet.

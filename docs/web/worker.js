@@ -5,6 +5,7 @@
 // two serial ports; { file, bytes } writes a file that the guest sees as /mnt/FILE.
 // To the page: { running }, { port, bytes }, { written: file }, { error }.
 import { V86 } from './libv86.mjs';
+import { machine } from './machine.js';
 
 let emulator;
 const waiting = [[], []];
@@ -25,16 +26,9 @@ function flush() {
 
 function start(wasm, state) {
 	emulator = new V86({
+		...machine,
 		wasm_fn: async imports => (await WebAssembly.instantiate(wasm, imports)).exports,
 		initial_state: { buffer: state },
-		memory_size: 128 << 20,
-		vga_memory_size: 1 << 20,
-		uart1: true,
-		filesystem: {},
-		disable_keyboard: true,
-		disable_mouse: true,
-		disable_speaker: true,
-		autostart: true,
 	});
 	for (const port of [0, 1]) {
 		emulator.add_listener(`serial${port}-output-byte`, byte => {
