@@ -4,6 +4,7 @@ load helpers
 
 ours=$BUILD/05-pingpong/pingpong
 tool=$BUILD/05-pingpong/rc_pingpong
+window=$BUILD/05-pingpong/send_window
 counters=/sys/class/infiniband/rxe_0/ports/1/hw_counters
 
 # Starts `$@` as the server, in the background, with its output in $server_out.
@@ -87,7 +88,7 @@ nothing_left() {
 	run -0 rdma -j resource show mr
 	[[ $(jq length <<<"$output") == 0 ]] || fail "still there: $output"
 	run -0 rdma -j resource show qp
-	[[ $(jq '[.[] | select(.comm | endswith("pingpong"))] | length' <<<"$output") == 0 ]] ||
+	[[ $(jq '[.[] | select(.comm | test("pingpong|send_window"))] | length' <<<"$output") == 0 ]] ||
 		fail "still there: $output"
 }
 
@@ -257,6 +258,93 @@ released: ibv_free_device_list'
 	[[ -z $stderr ]]
 }
 
+# --- many messages at once ---
+
+@test "send_window: the client prints what its header shows, and the server verifies every byte" {
+	local before
+	before=$(<"$counters/rdma_sends")
+	both_with "$window"
+	assert_equal "$(($(<"$counters/rdma_sends") - before))" 1000
+	assert_line --regexp '^4096000 bytes in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} Mbit/sec$'
+	assert_line --regexp '^1000 messages: at most [0-9]+ had come at a look$'
+	assert_line 'verified: every byte of 1000 of 1000 messages'
+	output=$client_output
+	assert_sample "$project/05-pingpong/send_window.c"
+	mapfile -t lines <<<"$output"
+	assert_line '1000 messages: 32 calls of ibv_post_send, 32 completions'
+	run -0 grep released <<<"$output"
+	assert_output 'released: ibv_destroy_qp
+released: ibv_destroy_cq
+released: ibv_dereg_mr
+released: ibv_dealloc_pd
+released: ibv_close_device
+released: ibv_free_device_list'
+	nothing_left
+}
+
+@test "send_window: every depth sends everything, with as many completions as -q says" {
+	local depth every
+	for depth in 1 2 16 300; do
+		every=$(((depth + 3) / 4))
+		both_with "$window" -n 121 -s 100 -t "$depth"
+		assert_line 'verified: every byte of 121 of 121 messages'
+		output=$client_output
+		assert_output --regexp "window:  $depth sends, 1 of $every signaled"
+		assert_output --regexp "121 messages: [0-9]+ calls of ibv_post_send, $(((120 + every) / every)) completions"
+	done
+	both_with "$window" --iters 100 --size 65536 --tx-depth 8 --signal 8 --rx-depth 9
+	[[ $client_output == *' 13 calls of ibv_post_send, 13 completions'* ]] || fail "$client_output"
+}
+
+@test "send_window: with one receive the sender is refused again and again, and nothing is lost" {
+	both_with "$window" -n 50 -r 1
+	assert_line 'verified: every byte of 50 of 50 messages'
+}
+
+@test "send_window: a window that could never have room is refused" {
+	run -2 limited "$window" -t 16 -q 17
+	assert_line 'send_window: of 16 sends under way, -q 17 would signal none'
+	assert_line '  hint: -q takes at most as many as -t'
+	run -2 limited "$window" -t 5000
+	assert_line 'send_window: -t 5000: out of range'
+}
+
+@test "send_window: a side that dies is noticed by the other" {
+	local victim survivor_output
+	for victim in client server; do
+		start_server "$window" -n 100000000
+		survivor_output=$server_out
+		timeout -k 1 30 "$window" -n 100000000 localhost >"$BATS_TEST_TMPDIR/client" 2>&1 3>&- &
+		client=$!
+		until_running
+		SECONDS=0
+		pkill -KILL -P "${!victim}"
+		if [[ $victim == client ]]; then
+			server_ends_with 1
+		else
+			survivor_output=$BATS_TEST_TMPDIR/client
+			wait "$client" && fail "the client has not failed"
+			wait "$server" || :
+		fi
+		((SECONDS < 8))
+		run -0 cat "$survivor_output"
+		assert_line 'send_window: the peer gave up or died'
+		assert_line 'released: ibv_free_device_list'
+	done
+	nothing_left
+}
+
+@test "send_window: a client that is silent ends the server's wait at the timeout" {
+	start_server "$window" -n 100000000 --timeout 2
+	start_client "$window" -n 100000000
+	until_running
+	pkill -STOP -P "$client"
+	server_ends_with 1
+	assert_line 'send_window: waiting for a completion: ETIMEDOUT (Connection timed out)'
+	pkill -KILL -P "$client"
+	wait "$client" || :
+}
+
 # --- with rdma-core's own program ---
 
 @test "interoperation: our server, ibv_rc_pingpong's client, polling and events" {
@@ -321,23 +409,25 @@ released: ibv_free_device_list'
 # --- what may be wrong with the data ---
 
 @test "check: a wrong byte is found, with its message and offset" {
-	local object objects=()
+	local object objects=() program
 	for object in "${BUILD%/san}"/common/*.o; do
 		[[ $object == */pattern.o ]] || objects+=("$object")
 	done
 	sed "s/^#define PERIOD .*/#define PERIOD 249/; s|#include \"|&$project/common/|" \
 		"$project/common/pattern.c" >"$BATS_TEST_TMPDIR/pattern.c"
-	gcc -std=c11 -D_GNU_SOURCE -O0 -o "$BATS_TEST_TMPDIR/pingpong" \
-		"$project/05-pingpong/pingpong.c" "$BATS_TEST_TMPDIR/pattern.c" \
-		"${objects[@]}" -libverbs
-	start_server "$BATS_TEST_TMPDIR/pingpong" -n 5 -s 1000
-	run -1 limited "$ours" -n 5 -s 1000 localhost
-	client_output=$output
-	server_ends_with 1
-	# Whoever finds it first gives up, and the other says that.
-	output+=$'\n'$client_output
-	mapfile -t lines <<<"$output"
-	assert_line --regexp '^pingpong: message 0, offset [0-9]+: 0x[0-9a-f]{2} came, not 0x[0-9a-f]{2}$'
+	for program in "$ours" "$window"; do
+		gcc -std=c11 -D_GNU_SOURCE -O0 -o "$BATS_TEST_TMPDIR/${program##*/}" \
+			"$project/05-pingpong/${program##*/}.c" "$BATS_TEST_TMPDIR/pattern.c" \
+			"${objects[@]}" -libverbs
+		start_server "$program" -n 5 -s 1000
+		run -1 limited "$BATS_TEST_TMPDIR/${program##*/}" -n 5 -s 1000 localhost
+		client_output=$output
+		server_ends_with 1
+		# Whoever finds it first gives up, and the other says that.
+		output+=$'\n'$client_output
+		mapfile -t lines <<<"$output"
+		assert_line --regexp "^${program##*/}: message 0, offset [0-9]+: 0x[0-9a-f]{2} came, not 0x[0-9a-f]{2}\$"
+	done
 }
 
 # --- what may be wrong with the peer ---
