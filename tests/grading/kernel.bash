@@ -19,7 +19,7 @@ kernel() {
 			objects+=("$line")
 		fi
 	done < <(exec rdma -d resource show "$1")
-	lookers+="$! "
+	lookers+="$! "	# the process of the substitution
 }
 
 # released KIND...: is nothing left of these kinds? The context must be the one that
@@ -30,7 +30,9 @@ released() {
 	for kind; do
 		kernel "$kind"
 		witness+=" $kind ${#objects[@]}"
-		((!${#objects[@]})) || return
+		if ((${#objects[@]})); then
+			return 1
+		fi
 	done
 	kernel ctx
 	witness+=" ctx ${#objects[@]}"
@@ -222,7 +224,9 @@ right_receives() {
 	witness="no receive is posted"
 	for receive in "${receives[@]}"; do
 		read -r id address length <<<"$receive"
-		: "${first:=$((address - id * $1))}"
+		if [[ ! $first ]]; then
+			first=$((address - id * $1))
+		fi
 		witness="wr_id $id: $length bytes, $((address - first)) after the first one's"
 		((length == $1 && address == first + id * $1)) || return
 	done
@@ -273,7 +277,10 @@ move_gid() {
 	} | ip -batch -
 	# The kernel fills its table a moment later.
 	wait_begins
-	until read -r gid <"$gids/$((n + 1))" && [[ $gid == *:ffff:0a09:0001 ]] || late; do
+	until late; do
+		if read -r gid <"$gids/$((n + 1))" && [[ $gid == *:ffff:0a09:0001 ]]; then
+			return
+		fi
 		nap
 	done
 }
@@ -290,8 +297,11 @@ until_grown() {
 	wait_begins
 	until late; do
 		counter "$1"
-		((value < before + $2)) || return 0
-		running && ! at_another || return 1
+		if ((value >= before + $2)); then
+			return 0
+		elif ! running || at_another; then
+			return 1
+		fi
 		nap
 	done
 	return 1
