@@ -3,7 +3,6 @@ def pad($n): . + (" " * ([$n - length, 0] | max));
 def cut($n): if length > $n then .[:$n - 3] + "..." else . end;
 def seconds: (. / 100 | round) | "\(. / 10 | floor).\(. % 10)s";
 def line($name; $text): if $text == "" then empty else "        \($name | pad(8)) \($text | cut(200))" end;
-def note: if .status == "blocked" then .message else "" end;
 
 (.tests[0].chapter) as $chapter |
 ($chapter | .[:2]) as $nn |
