@@ -54,12 +54,18 @@ export class Guest {
 	#worker;
 	#lines = '';
 	#waiting = new Set();
+	// What its files are where they differ from the originals.
+	files = new Map();
+	// Does a command run in its shell?
+	is_busy = false;
 
 	// `output(bytes)`: what the terminal shows. `said(line)`: what the guest says to the
-	// page. `failed(why)`: the emulator has stopped.
-	constructor({ output, said, failed }) {
+	// page. `sent(frame)`: what leaves its network adapter. `failed(why)`: the emulator
+	// has stopped.
+	constructor({ output, said, sent, failed }) {
 		this.output = output;
 		this.said = said;
+		this.sent = sent;
 		this.failed = failed;
 	}
 
@@ -101,8 +107,10 @@ export class Guest {
 			waiter.give_up('the guest was ended');
 	}
 
-	#receive({ port, bytes, written }) {
-		if (written) {
+	#receive({ port, bytes, written, frame }) {
+		if (frame) {
+			this.sent(frame);
+		} else if (written) {
 			this.#tell(`wrote ${written}`);
 		} else if (port === 0) {
 			this.output(bytes);
@@ -116,6 +124,10 @@ export class Guest {
 	}
 
 	#tell(line) {
+		if (line === 'busy')
+			this.is_busy = true;
+		else if (line.startsWith('prompt '))
+			this.is_busy = false;
 		this.said(line);
 		for (const waiter of this.#waiting) {
 			if (waiter.pattern.test(line))
@@ -147,6 +159,21 @@ export class Guest {
 
 	type(keys) {
 		this.send(0, bytes.encode(keys));
+	}
+
+	// A frame arrives at its network adapter.
+	receive(frame) {
+		this.#worker?.postMessage({ frame });
+	}
+
+	// Whatever runs in it ends. An error if it does not manage that.
+	async stop() {
+		const prompt = this.line(/^prompt/, 4);
+
+		prompt.catch(() => {});
+		this.type('\x03');
+		await this.ask('stop', 4);
+		await prompt;
 	}
 
 	// Says `request` to the guest, and waits until it is done.

@@ -6,6 +6,8 @@ export const machine = {
 	memory_size: 128 << 20,
 	vga_memory_size: 1 << 20,
 	uart1: true,
+	// eth0 of the guest: see guest/init.
+	net_device: { type: 'virtio' },
 	filesystem: {},
 	disable_keyboard: true,
 	disable_mouse: true,

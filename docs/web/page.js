@@ -16,6 +16,7 @@ import { tags } from '@lezer/highlight';
 import { Terminal } from '@xterm/xterm';
 import { FitAddon } from '@xterm/addon-fit';
 import { Guest } from './guest.js';
+import { Drawing } from './packets.js';
 
 const files = JSON.parse(document.getElementById('files').textContent);
 const $ = id => document.getElementById(id);
@@ -33,6 +34,7 @@ const originals = new Map([...document.querySelectorAll('#sources h2')]
 	.map(heading => [heading.textContent,
 		`${heading.parentElement.querySelector('pre').textContent}\n`])
 	.sort(([a], [b]) => order(a) - order(b)));
+const is_two_sided = path => /^ \* Sides:/m.test(originals.get(path));
 const chapter_of = path => path.slice(0, 2);
 const name_of = path => path.replace(/^.*\/(.*)\.c$/, '$1');
 
@@ -101,6 +103,7 @@ function open_file(path) {
 	editor.setState(EditorState.create({ doc: content(path), extensions }));
 	$('reset').disabled = !changed.has(path);
 	$('run').textContent = is_exercise(path) ? 'Run with its peer' : 'Run';
+	$('pair').hidden = !is_two_sided(path);
 	$('problems').replaceChildren();
 }
 
@@ -160,12 +163,16 @@ function show_errors() {
 		})));
 }
 
-// --- the terminal ------------------------------------------------------------
+// --- the terminals -----------------------------------------------------------
 
-const terminal = new Terminal({ fontSize: 13, scrollback: 5000, cursorBlink: false });
-const fit = new FitAddon();
+// The places for a guest, each with its terminal. The second one is for "Two guests";
+// everything else runs in the first one.
+const seats = ['server', 'client'].map(name => ({ name, fit: new FitAddon(),
+	terminal: new Terminal({ fontSize: 13, scrollback: 5000, cursorBlink: false }) }));
+const [server, client] = seats;
+const packets = new Drawing($('packets'), $('packet-count'));
 
-function paint_terminal() {
+function paint_terminal({ terminal }) {
 	const style = getComputedStyle(document.documentElement);
 	const colour = name => style.getPropertyValue(name).trim();
 
@@ -175,32 +182,51 @@ function paint_terminal() {
 	terminal.options.fontFamily = getComputedStyle(document.querySelector('code')).fontFamily;
 }
 
-function open_terminal() {
+function open_terminal(seat) {
+	const { name, terminal, fit } = seat;
+
 	if (terminal.element)
 		return;
 	terminal.loadAddon(fit);
-	paint_terminal();
-	terminal.open($('terminal'));
-	terminal.textarea.setAttribute('aria-label', 'Terminal of the guest');
-	terminal.onData(keys => guest?.type(keys));
-	terminal.onResize(({ rows, cols }) => tell_size(rows, cols));
-	new ResizeObserver(() => fit.fit()).observe($('terminal'));
-	matchMedia('(prefers-color-scheme: dark)').addEventListener('change', paint_terminal);
+	paint_terminal(seat);
+	terminal.open($(`${name}-terminal`));
+	terminal.textarea.setAttribute('aria-label',
+		seat === server ? 'Terminal of the guest' : 'Terminal of the second guest');
+	terminal.onData(keys => seat.guest?.type(keys));
+	terminal.onResize(({ rows, cols }) =>
+		seat.guest?.ask(`size ${rows} ${cols}`).catch(() => {}));
+	new ResizeObserver(() => fit.fit()).observe($(`${name}-terminal`));
+	matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () =>
+		paint_terminal(seat));
 }
 
-function tell_size(rows, cols) {
-	guest?.ask(`size ${rows} ${cols}`).catch(() => {});
+// The second guest is there as long as its pane is, because it takes much memory.
+function show_pair(is_on) {
+	document.body.classList.toggle('with-pair', is_on);
+	for (const part of ['server-label', 'client', 'wire'])
+		$(part).hidden = !is_on;
+	if (is_on)
+		open_terminal(client);
+	else
+		end_guest(client);
+	packets.clear();
 }
 
-// --- the guest ---------------------------------------------------------------
+// A frame leaves one guest, and arrives at the other one.
+function cross(from, frame) {
+	if (!server.guest || !client.guest)
+		return;
+	packets.add(from.name, frame);
+	(from === server ? client : server).guest.receive(frame);
+}
 
-let guest, starting, is_busy = false, clicked = 0, is_output_due = false;
-// Is a command on its way whose exit status is to be shown?
-let is_exit_due = false;
-// Has the guest's compiler been run?
-let is_warm = false;
-// What the guest's files are where they differ from the originals.
-let in_guest = new Map();
+// --- the guests --------------------------------------------------------------
+
+let clicked = 0, is_output_due = false;
+// Where a command runs whose exit status is to be shown.
+const due = new Set();
+// The guest whose compiler has been run.
+let warmed;
 // For the tests, and for whoever measures: milliseconds after the click.
 const times = window.times = {};
 const since = name => { times[name] = Math.round(performance.now() - clicked); };
@@ -213,10 +239,13 @@ function say(state, words) {
 
 const megabytes = count => (count / 1e6).toFixed(1);
 
-function said(line) {
+function said(seat, line) {
 	if (line === 'busy') {
-		is_busy = true;
 		say('busy', 'The guest is busy.');
+	} else if (line.startsWith('prompt ')) {
+		over(seat, line.slice(7));
+	} else if (seat === client) {
+		// It has compiled the same file as the first guest.
 	} else if (line.startsWith('compiling ')) {
 		forget_errors();
 		since('compiling');
@@ -227,25 +256,29 @@ function said(line) {
 		since('starts');
 		is_output_due = true;
 		say('busy', 'The program runs.');
-	} else if (line.startsWith('prompt ')) {
-		const status = line.slice(7);
-
-		is_busy = false;
-		since('prompt');
-		if (is_exit_due)
-			document.documentElement.dataset.exit = status;
-		is_exit_due = false;
-		say('ready', errors.length && status !== '0' ? 'The program does not compile.' :
-			`The guest waits for a command. Exit status of the last one: ${status}.`);
-		warm();
 	}
+}
+
+// A command has ended. Of two sides the server's exit status counts unless that is 0.
+function over(seat, status) {
+	seat.status = status;
+	since('prompt');
+	if (due.delete(seat) && !due.size) {
+		status = server.status === '0' ? client.status : server.status;
+		document.documentElement.dataset.exit = status;
+	}
+	if (due.size || seats.some(({ guest }) => guest?.is_busy))
+		return;
+	say('ready', errors.length && status !== '0' ? 'The program does not compile.' :
+		`The guest waits for a command. Exit status of the last one: ${status}.`);
+	warm();
 }
 
 // The reader may change something next, and wait for the compiler then.
 function warm() {
-	if (!is_warm)
-		guest?.ask('warm').catch(() => {});
-	is_warm = true;
+	if (server.guest && warmed !== server.guest)
+		server.guest.ask('warm').catch(() => {});
+	warmed = server.guest;
 }
 
 function trouble(words) {
@@ -255,20 +288,23 @@ function trouble(words) {
 }
 
 // A guest that runs, the same one as long as it does.
-function get_guest() {
-	starting ??= (async () => {
-		const it = new Guest({
+function get_guest(seat = server) {
+	seat.starting ??= (async () => {
+		const it = seat.newest = new Guest({
 			output: bytes => {
-				if (is_output_due) {
+				if (seat === server && is_output_due) {
 					is_output_due = false;
 					since('output');
 				}
-				terminal.write(bytes);
+				seat.terminal.write(bytes);
 			},
-			said,
+			said: line => said(seat, line),
+			sent: frame => cross(seat, frame),
 			failed: why => {
 				it.end();
-				starting = guest = undefined;
+				if (seat.newest !== it)
+					return;
+				seat.starting = seat.guest = undefined;
 				trouble(`The guest has crashed: ${why}. "New guest" starts another one; ` +
 					'what you wrote is kept.');
 			},
@@ -276,33 +312,43 @@ function get_guest() {
 
 		$('trouble').hidden = true;
 		say('loading', 'Getting the guest ...');
-		in_guest = new Map();
-		is_warm = false;
 		try {
 			await it.begin(files, (count, total) => {
 				say('loading', `Getting the guest: ${megabytes(count)} of ` +
 					`${megabytes(total)} MB, once.`);
 			});
+			if (seat === client)
+				await it.ask('client');
+			// Nobody waits any more for a guest that was replaced meanwhile.
+			if (seat.newest !== it)
+				throw new Error('another guest was started');
 			since('running');
-			guest = it;
-			is_busy = false;
-			terminal.reset();
-			fit.fit();
-			await it.ask(`size ${terminal.rows} ${terminal.cols}`);
+			seat.guest = it;
+			seat.terminal.reset();
+			seat.fit.fit();
+			await it.ask(`size ${seat.terminal.rows} ${seat.terminal.cols}`);
 			// The shell draws its prompt again.
 			it.type('\x0c');
 			say('ready', 'The guest waits for a command.');
 			return it;
 		} catch (error) {
 			it.end();
-			starting = guest = undefined;
-			trouble(`There is no guest: ${error.message}. The text and the editor work all ` +
-				'the same. To try it again, press Run. On your own machine the workbook ' +
-				'runs with: make run-00');
+			if (seat.newest === it) {
+				end_guest(seat);
+				trouble(seat === server ? `There is no guest: ${error.message}. The text and ` +
+					'the editor work all the same. To try it again, press Run. On your own ' +
+					'machine the workbook runs with: make run-00' : 'There is no second ' +
+					`guest: ${error.message}. Run starts both sides in one guest.`);
+			}
 			throw error;
 		}
 	})();
-	return starting;
+	return seat.starting;
+}
+
+function end_guest(seat) {
+	seat.guest?.end();
+	seat.newest = seat.starting = seat.guest = undefined;
 }
 
 // Whoever has run something before has the guest in the browser's cache, and may run
@@ -319,7 +365,7 @@ function remember_reader() {
 
 function start_early() {
 	const begin = () => {
-		if (!starting && $('trouble').hidden)
+		if (!server.starting && $('trouble').hidden)
 			get_guest().then(warm, () => {});
 	};
 	let was_here;
@@ -335,68 +381,84 @@ function start_early() {
 	}
 }
 
-// Ends the guest and starts a fresh one.
-function new_guest() {
-	guest?.end();
-	starting = guest = undefined;
-	return get_guest();
+// Ends a guest and starts a fresh one.
+function new_guest(seat = server) {
+	end_guest(seat);
+	return get_guest(seat);
 }
 
-// Whatever runs in the guest ends. If the guest does not manage that, it ends itself.
-async function stop() {
-	const it = guest;
+// Whatever runs in the guests ends. A guest that does not manage that ends itself.
+function stop() {
+	say('busy', 'Stopping it ...');
+	return Promise.all(seats.filter(seat => seat.guest).map(stop_guest));
+}
 
-	if (!it)
-		return;
+async function stop_guest(seat) {
+	const it = seat.guest;
+
 	try {
-		say('busy', 'Stopping it ...');
-		const prompt = it.line(/^prompt/, 4);
-
-		prompt.catch(() => {});
-		it.type('\x03');
-		await it.ask('stop', 4);
-		await prompt;
+		await it.stop();
 	} catch {
-		if (it === guest) {
-			await new_guest();
+		if (it === seat.guest) {
+			due.clear();
+			await new_guest(seat);
 			say('ready', 'The guest did not answer, so this is a new one. What you wrote ' +
 				'is kept.');
 		}
 	}
 }
 
-// Types `command` into the guest's shell, with the reader's files as they are now.
-async function run(command) {
+// A guest that waits for a command, with the reader's files as they are now.
+async function ready_guest(seat) {
+	let it = await get_guest(seat);
+
+	if (it.is_busy)
+		await stop_guest(seat);
+	try {
+		it = await get_guest(seat);
+		await it.ask('hello', 3);
+	} catch {
+		it = await new_guest(seat);
+		seat.terminal.write('The guest did not answer, so this is a new one.\r\n');
+	}
+	for (const path of originals.keys()) {
+		const text = content(path);
+
+		if (text !== (it.files.get(path) ?? originals.get(path))) {
+			await it.put(path, text);
+			it.files.set(path, text);
+		}
+	}
+	return it;
+}
+
+let runs = 0;
+
+// Types `command` into the guest's shell; or, for two guests, into both, and tells each
+// which side it is.
+async function run(command, is_pair = false) {
+	const mine = ++runs, chosen = is_pair ? seats : [server];
+
 	clicked = performance.now();
 	for (const name in times)
 		delete times[name];
-	is_exit_due = false;
+	due.clear();
+	server.status = client.status = '0';
 	delete document.documentElement.dataset.exit;
 	open_bench();
+	show_pair(is_pair);
 	forget_errors();
 	try {
-		let it = await get_guest();
+		const guests = await Promise.all(chosen.map(ready_guest));
 
-		if (is_busy)
-			await stop();
-		try {
-			it = await get_guest();
-			await it.ask('hello', 3);
-		} catch {
-			it = await new_guest();
-			terminal.write('The guest did not answer, so this is a new one.\r\n');
+		// Somebody has pressed another button meanwhile.
+		if (mine !== runs)
+			return;
+		for (const [i, it] of guests.entries()) {
+			due.add(chosen[i]);
+			// Ctrl-U: what somebody has typed and not sent is no part of the command.
+			it.type(`\x15${command}${is_pair ? ` SIDE=${chosen[i].name}` : ''}\r`);
 		}
-		for (const path of originals.keys()) {
-			const text = content(path);
-
-			if (text !== (in_guest.get(path) ?? originals.get(path))) {
-				await it.put(path, text);
-				in_guest.set(path, text);
-			}
-		}
-		// Ctrl-U: what somebody has typed and not sent is no part of the command.
-		is_exit_due = true;
-		it.type(`\x15${command}\r`);
 		remember_reader();
 	} catch (error) {
 		// trouble() has been called by whoever failed.
@@ -408,8 +470,13 @@ function run_file() {
 	run(command_of(picker.value, options.value.trim()));
 }
 
-function command_of(path, args = '') {
-	const words = ['make', `${is_exercise(path) ? 'try' : 'run'}-${chapter_of(path)}`];
+// What `make wire-NN` runs on a machine of one's own, where it takes the main program.
+function run_pair() {
+	run(command_of(picker.value, options.value.trim(), 'wire'), true);
+}
+
+function command_of(path, args = '', goal = is_exercise(path) ? 'try' : 'run') {
+	const words = ['make', `${goal}-${chapter_of(path)}`];
 
 	if (is_exercise(path) ? name_of(path) !== 'exercise' : !is_main(path))
 		words.push(`PROGRAM=${name_of(path)}`);
@@ -435,7 +502,7 @@ function open_bench() {
 		document.body.classList.add('with-bench');
 		if (!editor)
 			open_file(picker.value);
-		open_terminal();
+		open_terminal(server);
 	}
 }
 
@@ -470,6 +537,14 @@ const tools = path => {
 		options.value = '';
 		run(command_of(path));
 	}), button('Edit', `Edit ${path}`, () => edit(path)));
+	if (is_two_sided(path)) {
+		bar.append(button('Two guests', `Run ${path} between two guests`, () => {
+			open_bench();
+			open_file(path);
+			options.value = '';
+			run_pair();
+		}));
+	}
 	return bar;
 };
 
@@ -488,7 +563,7 @@ for (const path of originals.keys()) {
 }
 
 // Beside each command of the text that the guest can do, a button that does it.
-const can_do = /^(make (run|try)-\d\d( (PROGRAM=\w+|ARGS=("[^"]*"|'[^']*'|\S+)))*( \| grep \S+)?|rdma (link|resource show( \w+)?|-d resource show( \w+)?)|ibv_devinfo( -v)?|ibv_devices)$/;
+const can_do = /^(make (run|try)-\d\d( (PROGRAM=\w+|ARGS=("[^"]*"|'[^']*'|\S+)))*( \| grep \S+)?|make wire-\d\d( ARGS=("[^"]*"|'[^']*'|\S+))?|rdma (link|resource show( \w+)?|-d resource show( \w+)?)|ibv_devinfo( -v)?|ibv_devices)$/;
 
 for (const code of document.querySelectorAll('main code')) {
 	const is_block = code.parentElement.matches('pre');
@@ -500,13 +575,16 @@ for (const code of document.querySelectorAll('main code')) {
 		[code.textContent];
 
 	for (const command of commands.filter(command => can_do.test(command))) {
+		const label = `Run ${command} in the guest`;
+		const action = () => run(command, command.startsWith('make wire-'));
+
 		if (is_block) {
-			const made = button(`Run: ${command}`, `Run ${command} in the guest`, () => run(command));
+			const made = button(`Run: ${command}`, label, action);
 
 			made.className = 'run-block';
 			(code.closest('div.sourceCode') ?? code.parentElement).before(made);
 		} else {
-			const made = button('▶', `Run ${command} in the guest`, () => run(command));
+			const made = button('▶', label, action);
 
 			made.className = 'run-here';
 			code.after(made);
@@ -516,8 +594,12 @@ for (const code of document.querySelectorAll('main code')) {
 
 picker.onchange = () => open_file(picker.value);
 $('run').onclick = run_file;
+$('pair').onclick = run_pair;
 $('stop').onclick = stop;
-$('fresh').onclick = () => new_guest().catch(() => {});
+$('fresh').onclick = () => {
+	show_pair(false);
+	new_guest().catch(() => {});
+};
 $('reset').onclick = () => {
 	if (confirm(`Throw away what you changed in ${picker.value}?`)) {
 		keep(picker.value, originals.get(picker.value));
@@ -533,9 +615,10 @@ $('download').onclick = () => {
 	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 };
 $('reader').onclick = () => {
-	const is_on = !terminal.options.screenReaderMode;
+	const is_on = !server.terminal.options.screenReaderMode;
 
-	terminal.options.screenReaderMode = is_on;
+	for (const { terminal } of seats)
+		terminal.options.screenReaderMode = is_on;
 	$('reader').setAttribute('aria-pressed', is_on);
 };
 $('close').onclick = () => {
@@ -546,10 +629,11 @@ $('open').onclick = open_bench;
 $('open').hidden = false;
 // A tab that slept has a guest whose clock stood still.
 document.addEventListener('visibilitychange', () => {
-	if (!document.hidden)
+	for (const { guest } of document.hidden ? [] : seats)
 		guest?.ask(`date ${Math.floor(Date.now() / 1000)}`).catch(() => {});
 });
 // For the tests, and for whoever looks at this from the browser's console.
-window.workbook = { originals, content, run, terminal, get editor() { return editor; } };
+window.workbook = { originals, content, run, terminal: server.terminal,
+	client: client.terminal, get editor() { return editor; } };
 say('none', 'The guest starts when you run something.');
 start_early();

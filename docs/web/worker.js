@@ -2,8 +2,9 @@
 // goes on, and can end this thread.
 //
 // From the page: { wasm, state } starts the guest; { port, bytes } goes into one of its
-// two serial ports; { file, bytes } writes a file that the guest sees as /mnt/FILE.
-// To the page: { running }, { port, bytes }, { written: file }, { error }.
+// two serial ports; { file, bytes } writes a file that the guest sees as /mnt/FILE;
+// { frame } arrives at its network adapter.
+// To the page: { running }, { port, bytes }, { written: file }, { frame }, { error }.
 import { V86 } from './libv86.mjs';
 import { machine } from './machine.js';
 
@@ -36,6 +37,7 @@ function start(wasm, state) {
 			soon ||= setTimeout(flush, 8);
 		});
 	}
+	emulator.add_listener('net0-send', frame => postMessage({ frame }));
 	emulator.add_listener('emulator-started', () => postMessage({ running: true }));
 }
 
@@ -46,6 +48,8 @@ onmessage = async ({ data }) => {
 		} else if (data.file) {
 			await emulator.create_file(data.file, data.bytes);
 			postMessage({ written: data.file });
+		} else if (data.frame) {
+			emulator.bus.send('net0-receive', data.frame);
 		} else {
 			emulator.serial_send_bytes(data.port, data.bytes);
 		}

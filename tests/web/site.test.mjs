@@ -81,8 +81,8 @@ const wait_for = (page, what, ...rest) => page.waitForFunction(what,
 	{ timeout: patience, polling: 50 }, ...rest);
 
 // What the terminal shows, the lines that have scrolled off as well.
-const shown = page => page.evaluate(() => {
-	const buffer = window.workbook.terminal.buffer.active, lines = [];
+const shown = (page, which = 'terminal') => page.evaluate(which => {
+	const buffer = window.workbook[which].buffer.active, lines = [];
 
 	for (let i = 0; i < buffer.length; i++) {
 		const line = buffer.getLine(i), words = line.translateToString(true);
@@ -93,7 +93,7 @@ const shown = page => page.evaluate(() => {
 			lines.push(words);
 	}
 	return lines.join('\n').trimEnd();
-});
+}, which);
 
 // Presses a button and waits until the command is over. Gives its exit status and output.
 async function press(page, label) {
@@ -276,6 +276,41 @@ test('a program that loops is stopped, one that ignores signals as well', async 
 	page.done();
 });
 
+test('two guests: each runs its side, the packets are drawn, and both are stopped', async () => {
+	const page = await reader();
+	const packets = () => page.$$eval('#packets li', all => all.map(row =>
+		[row.className, row.textContent.replaceAll(/\s+/g, ' ').trim()].join(': ')));
+
+	const { exit, output } = await press(page, 'Run 05-pingpong/pingpong.c between two guests');
+	const client = await shown(page, 'client'), drawn = await packets();
+
+	assert.equal(exit, '0', `${output}\n${client}`);
+	for (const side of [output, client])
+		assert.match(side, /^verified: every byte of 3 of 3 messages/m);
+	assert.match(client, /local address: .*::ffff:10\.9\.0\.2/);
+	// Messages of 4096 bytes each way, in packets of 1024 bytes. On a slow machine packets
+	// are sent again, so that not all of them are shown.
+	for (const side of ['server', 'client']) {
+		const own = drawn.filter(row => row.startsWith(`${side}: `));
+
+		assert.ok(own.some(row => /SEND First PSN 0x\w{6} 1024 bytes/.test(row)), drawn.join('\n'));
+		assert.ok(own.some(row => /Acknowledge PSN 0x\w{6} ACK, MSN \d/.test(row)), drawn.join('\n'));
+	}
+	await shot(page, 'two-guests-1280-light');
+
+	// Both sides run when Stop is pressed.
+	await page.evaluate(() => window.workbook.run('make wire-05 ARGS="-n 1000000"', true));
+	await wait_for(page, () => document.getElementById('packets').textContent.includes('not shown'));
+	await page.click('#stop');
+	await wait_for(page, () => document.documentElement.dataset.guest === 'ready');
+	assert.notEqual(await page.evaluate(() => document.documentElement.dataset.exit), '0');
+
+	const single = await press_run(page);
+	assert.equal(single.exit, '0', single.output);
+	assert.equal(await page.$eval('#client', pane => pane.hidden), true, 'one guest is enough again');
+	page.done();
+});
+
 test('a megabyte of output', async () => {
 	const page = await reader();
 
@@ -389,6 +424,10 @@ test('on a telephone, light and dark: no scrolling sideways, and it runs', async
 		const { exit, output } = await press(page, 'Run 05-pingpong/pingpong.c');
 		assert.equal(exit, '0', output);
 		await shot(page, `pingpong-390-${name}`);
+		const both = await press(page, 'Run 05-pingpong/pingpong.c between two guests');
+		assert.equal(both.exit, '0', both.output);
+		await page.$eval('#wire', pane => pane.scrollIntoView());
+		await shot(page, `two-guests-390-${name}`);
 		assert.equal(await page.evaluate(() => document.documentElement.scrollWidth -
 			document.documentElement.clientWidth), 0);
 		page.done();
