@@ -53,9 +53,10 @@ export function decode(frame) {
 		return { name: name ? `CM ${name}` : 'datagram', psn: '', what: '' };
 	}
 	const [name, headers] = kinds[opcode] ?? [`opcode ${opcode}`, 0];
+	const psn = `PSN 0x${number(bth + 8).toString(16).padStart(6, '0')}`;
 	const length = view.getUint16(udp + 4) - 8 - 12 - headers - pad - 4;
 
-	return { name, psn: `PSN 0x${number(bth + 8).toString(16).padStart(6, '0')}`, what: name === 'Acknowledge' ?
+	return { name, psn, what: name === 'Acknowledge' ?
 		answer(head[bth + 12], number(bth + 12)) : `${length} byte${length === 1 ? '' : 's'}` };
 }
 

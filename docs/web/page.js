@@ -448,6 +448,8 @@ async function run(command, is_pair = false) {
 	open_bench();
 	show_pair(is_pair);
 	forget_errors();
+	$('trouble').hidden = true;
+	say('loading', 'Getting the guest ...');
 	try {
 		const guests = await Promise.all(chosen.map(ready_guest));
 

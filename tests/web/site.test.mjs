@@ -352,28 +352,45 @@ test('without WebAssembly the text and the editor work, and the page says so', a
 	page.done();
 });
 
+// From the worker with this number on, each begins with a WebAssembly that has no memory
+// left. What the page sends it before it is loaded is kept.
+const refuse_memory = (page, from) => page.evaluate(from => {
+	const Real = window.Worker;
+	let count = 0;
+
+	window.Worker = function (url, options) {
+		const absolute = new URL(url, location.href).href;
+		const code = `WebAssembly.instantiate = () => Promise.reject(new RangeError('out of memory'));
+			const early = [];
+			self.onmessage = event => early.push(event);
+			await import(${JSON.stringify(absolute)});
+			early.forEach(event => self.onmessage(event));`;
+
+		return new Real(count++ < from ? url :
+			URL.createObjectURL(new Blob([code], { type: 'text/javascript' })), options);
+	};
+}, from);
+
 test('too little memory: the page says so', async () => {
 	const page = await reader();
 
-	// The worker begins with a WebAssembly that has no memory left. What the page sends it
-	// before it is loaded is kept.
-	await page.evaluate(() => {
-		const Real = window.Worker;
-
-		window.Worker = function (url, options) {
-			const absolute = new URL(url, location.href).href;
-			const code = `WebAssembly.instantiate = () => Promise.reject(new RangeError('out of memory'));
-				const early = [];
-				self.onmessage = event => early.push(event);
-				await import(${JSON.stringify(absolute)});
-				early.forEach(event => self.onmessage(event));`;
-
-			return new Real(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })), options);
-		};
-	});
+	await refuse_memory(page, 0);
 	const { state } = await press(page, 'Run 00-hello/hello.c');
 	assert.equal(state, 'failed');
 	assert.match(await page.$eval('#trouble', part => part.textContent), /memory/);
+});
+
+test('too little memory for a second guest: the page says so, and goes on with one', async () => {
+	const page = await reader();
+
+	await refuse_memory(page, 1);
+	const { state } = await press(page, 'Run 05-pingpong/pingpong.c between two guests');
+	assert.equal(state, 'failed');
+	assert.match(await page.$eval('#trouble', part => part.textContent),
+		/no second guest: .*memory.* Run starts both sides in one guest/);
+	const { exit, output } = await press_run(page);
+	assert.equal(exit, '0', output);
+	assert.equal(await page.$eval('#trouble', part => part.hidden), true);
 });
 
 test('a browser that keeps nothing: the page says so', async () => {
