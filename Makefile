@@ -241,6 +241,11 @@ bench-lab: $(programs) $(peer) ## how long a person waits: guests, programs, che
 	$(Q)tests/lab/packages grade bench
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/lab
 
+.PHONY: bench-growth
+bench-growth: $(programs) $(peer) ## time and memory, as guests, messages and classes grow; ROUNDS=1
+	$(Q)tests/lab/packages grade bench
+	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/growth
+
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
 c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/grading/solutions/*.c tests/torture/*.c tests/bench/*.c)
