@@ -23,14 +23,31 @@ teardown() { rm -rf "$scratch"; }
 host() {
 	local how=$1
 	shift
-	limited "$parts/lab-host" "$@" 2 "$parts/qemu" "$how" true
+	limited "$parts/lab-host" "$@" 2 "$parts/qemu" "$how" 1 true
+}
+
+# The same with two guests, whose QEMUs misbehave as $1 and $2 say.
+pair() {
+	local server=(2 "$parts/qemu" "$1" 1 true) client=(2 "$parts/qemu" "$2" 1 true)
+	shift 2
+	limited "$parts/lab-host" "$@" -l 'server | ' "${server[@]}" -l 'client | ' "${client[@]}"
 }
 
 # The same with -s: no command.
 save() {
 	local how=$1
 	shift
-	limited "$parts/lab-host" -s "$scratch/snapshot" "$@" 2 "$parts/qemu" "$how"
+	limited "$parts/lab-host" -s "$scratch/snapshot" "$@" 2 "$parts/qemu" "$how" 0
+}
+
+# Makes $scratch/qemu, which refuses the snapshot.
+qemu_without_restore() {
+	cat >"$scratch/qemu" <<-END
+		#!/bin/sh
+		case "\$*" in *-incoming*) echo 'bad snapshot'; exit 1 ;; esac
+		exec "$parts/qemu" "\$@"
+	END
+	chmod +x "$scratch/qemu"
 }
 
 # Is there no process left that test started?
@@ -53,13 +70,13 @@ nothing_runs() {
 }
 
 @test "host: without standard streams it works as far as it can" {
-	run -3 bash -c '"$1/lab-host" 2 "$1/qemu" well true <&- 2>&-' - "$parts"
-	run -125 bash -c 'echo x | "$1/lab-host" 2 "$1/qemu" well true >&-' - "$parts"
+	run -3 bash -c '"$1/lab-host" 2 "$1/qemu" well 1 true <&- 2>&-' - "$parts"
+	run -125 bash -c 'echo x | "$1/lab-host" 2 "$1/qemu" well 1 true >&-' - "$parts"
 	assert_output 'lab: standard output: Bad file descriptor'
 }
 
 @test "host: output that cannot be written is an error, and so is input that cannot be read" {
-	run -125 bash -c 'echo x | "$1/lab-host" 2 "$1/qemu" well true >/dev/full' - "$parts"
+	run -125 bash -c 'echo x | "$1/lab-host" 2 "$1/qemu" well 1 true >/dev/full' - "$parts"
 	assert_output 'lab: standard output: No space left on device'
 	run -125 host well <"$project"
 	assert_output 'lab: standard input: Is a directory'
@@ -83,14 +100,20 @@ nothing_runs() {
 # --- signals ---
 
 # Each signal at each of these moments: a start that does not end, a command that
-# runs, output that nobody takes, input that the guest does not take.
+# runs, output that nobody takes, input that the guest does not take; a pair that
+# starts, whose server runs, and that runs.
 @test "host: each signal ends it and QEMU at any moment" {
-	local signal moment pid status
+	local signal moment how guests pid status
 	mkfifo "$scratch/full"
 	sleep 60 3>&- <>"$scratch/full" &
 	local reader=$!
-	for moment in half-frame deaf late-reader deaf-with-input; do
-		for signal in TERM INT QUIT HUP; do
+	for moment in half-frame deaf late-reader deaf-with-input \
+		'half-frame half-frame' 'deaf half-frame' 'deaf deaf'; do
+		guests=()
+		for how in ${moment%-with-input}; do
+			guests+=(2 "$parts/qemu" "$how" 1 true)
+		done
+		for signal in TERM INT QUIT HUP KILL; do
 			case $moment in
 			late-reader) exec {out}>"$scratch/full" ;;
 			*) exec {out}>/dev/null ;;
@@ -100,8 +123,7 @@ nothing_runs() {
 			*) exec {in}</dev/null ;;
 			esac
 			# A shell's background job ignores SIGINT and SIGQUIT, if nobody helps.
-			env --default-signal "$parts/lab-host" 2 "$parts/qemu" "${moment%-with-input}" true \
-				<&"$in" >&"$out" 3>&- &
+			env --default-signal "$parts/lab-host" "${guests[@]}" <&"$in" >&"$out" 3>&- &
 			pid=$!
 			exec {in}<&- {out}>&-
 			sleep 0.2
@@ -117,13 +139,13 @@ nothing_runs() {
 }
 
 @test "host: in the background SIGINT ends it all the same, and nohup protects from SIGHUP" {
-	"$parts/lab-host" 2 "$parts/qemu" deaf true 3>&- &
+	"$parts/lab-host" 2 "$parts/qemu" deaf 1 true 3>&- &
 	local pid=$!
 	sleep 0.3
 	kill -INT "$pid"
 	wait "$pid" || (($? == 130))
 	nothing_runs
-	(trap '' HUP && exec "$parts/lab-host" 2 "$parts/qemu" deaf true) 3>&- &
+	(trap '' HUP && exec "$parts/lab-host" 2 "$parts/qemu" deaf 1 true) 3>&- &
 	pid=$!
 	sleep 0.3
 	kill -HUP "$pid"
@@ -154,11 +176,11 @@ nothing_runs() {
 
 @test "host: a guest that talks nonsense or dies is an error" {
 	run -125 host too-long
-	assert_line --partial 'lab: the guest died'
+	assert_line 'lab: the guest died: it speaks nonsense'
 	run -125 host no-status
-	assert_line --partial 'lab: the guest speaks nonsense'
+	assert_line 'lab: the guest died: it speaks nonsense'
 	run -125 host dies
-	assert_line --partial 'lab: the guest died'
+	assert_line 'lab: the guest died: QEMU ended'
 	assert_line --partial 'the console of a guest that behaves dies'
 	nothing_runs
 }
@@ -189,7 +211,7 @@ nothing_runs() {
 	ln -s /dev/full "$scratch/snapshot"
 	run -1 save well
 	assert_line --partial 'lab: no snapshot: write: No space left on device'
-	run -125 limited "$parts/lab-host" -s "$scratch/snapshot" 1 /no/such/qemu
+	run -125 limited "$parts/lab-host" -s "$scratch/snapshot" 1 /no/such/qemu 0
 	assert_line --partial '/no/such/qemu: No such file or directory'
 }
 
@@ -197,13 +219,8 @@ nothing_runs() {
 	echo x >"$scratch/snapshot"
 	run -125 host failed -i "$scratch/snapshot"
 	[[ -e $scratch/snapshot ]]
-	cat >"$scratch/qemu" <<-END
-		#!/bin/sh
-		case "\$*" in *-incoming*) echo 'bad snapshot'; exit 1 ;; esac
-		exec "$parts/qemu" well "\$@"
-	END
-	chmod +x "$scratch/qemu"
-	run -3 limited "$parts/lab-host" -i "$scratch/snapshot" 1 "$scratch/qemu" true </dev/null
+	qemu_without_restore
+	run -3 limited "$parts/lab-host" -i "$scratch/snapshot" 2 "$scratch/qemu" well 1 true </dev/null
 	assert_line 'lab: snapshot not usable, so a cold boot: QEMU ended'
 	assert_line 'bad snapshot'
 	[[ ! -e $scratch/snapshot ]]
@@ -216,7 +233,7 @@ nothing_runs() {
 	for call in fork socketpair pipe2; do
 		echo x >"$scratch/snapshot"
 		run -125 limited env LD_PRELOAD="$parts/nth_call.so" FAIL_FROM="$call" \
-			"$parts/lab-host" -i "$scratch/snapshot" 2 "$parts/qemu" well true </dev/null
+			"$parts/lab-host" -i "$scratch/snapshot" 2 "$parts/qemu" well 1 true </dev/null
 		assert_output --regexp '^lab: QEMU could not be started: '
 		[[ -e $scratch/snapshot ]]
 	done
@@ -229,20 +246,97 @@ nothing_runs() {
 	assert_line --regexp '^calls +[1-9][0-9]+ failing calls: 0 wrong$'
 }
 
-# --- two guests' lines ---
+# --- two guests ---
+
+@test "pair: the first status that is not 0 counts, the server's before the client's" {
+	run -3 pair well dies
+	run -125 pair dies well
+	run -3 pair ends-well well
+	run -3 pair well ends-well
+	run -0 pair ends-well ends-well
+	nothing_runs
+}
+
+@test "pair: our standard input is not read" {
+	echo input | (pair well well >"$scratch/out" || (($? == 3)); cat >"$scratch/left")
+	[[ ! -s $scratch/out && $(<"$scratch/left") == input ]]
+}
+
+@test "pair: the client starts when the server listens, and not before" {
+	run -3 pair listens prints
+	assert_line --index 0 'server | xxxxxxx'
+	assert_line 'client | a line, number 10000'
+}
+
+@test "pair: a server that never listens, and one that has ended, do not keep the client" {
+	"$parts/lab-host" 2 "$parts/qemu" deaf 1 true -l 'client | ' 2 "$parts/qemu" prints 1 true \
+		>"$scratch/out" 2>&1 3>&- &
+	local i pid=$!
+	for ((i = 0; i < 200; i++)); do
+		if grep -qx 'client | a line, number 10000' "$scratch/out"; then
+			break
+		fi
+		sleep 0.1
+	done
+	((i < 200))
+	kill "$pid"
+	wait "$pid" || (($? == 143))
+	nothing_runs
+	run -3 pair ends-well prints
+	assert_line 'client | a line, number 10000'
+}
+
+@test "pair: when one guest dies, the other one's command goes on to its end" {
+	local how
+	for how in dies no-status too-long; do
+		run -125 pair "$how" prints
+		assert_line --regexp '^server \| lab: the guest died: (QEMU ended|it speaks nonsense)$'
+		assert_line "server | the console of a guest that behaves $how"
+		(($(grep -c '^client | a line, number ' <<<"$output") == 20000))
+		run -3 pair prints "$how"
+		assert_line --regexp '^client \| lab: the guest died: (QEMU ended|it speaks nonsense)$'
+		(($(grep -c '^server | a line, number ' <<<"$output") == 20000))
+		nothing_runs
+	done
+}
+
+@test "pair: when one guest does not start, there is no pair" {
+	run -125 pair failed well
+	assert_line 'server | lab: the guest did not start: the wrong kind of machine'
+	run -125 pair deaf half-frame -d 1
+	assert_line 'client | lab: the guest did not start: it did not answer in time'
+	nothing_runs
+}
+
+@test "pair: a restore that fails in one of the two means a boot of this one" {
+	local bad good=(2 "$parts/qemu" prints 1 true) guests
+	qemu_without_restore
+	for bad in server client; do
+		echo x >"$scratch/snapshot"
+		guests=(-l 'server | ' "${good[@]}" -l 'client | ' "${good[@]}")
+		guests[$([[ $bad == server ]] && echo 3 || echo 10)]=$scratch/qemu
+		run -3 limited "$parts/lab-host" -i "$scratch/snapshot" "${guests[@]}"
+		assert_line "$bad | lab: snapshot not usable, so a cold boot: QEMU ended"
+		assert_line "$bad | bad snapshot"
+		(($(grep -c 'not usable' <<<"$output") == 1))
+		(($(grep -c ' | a line, number ' <<<"$output") == 40000))
+		[[ ! -e $scratch/snapshot ]]
+		nothing_runs
+	done
+}
 
 @test "labels: a line and its label are written in one piece, on both streams" {
-	seq 20000 | sed 's/^/a line of some length, number /' >"$scratch/in"
-	local i pids=()
-	# All on one pipe, as on a terminal; both streams of both.
+	local i
+	# Two pairs on one pipe, as on a terminal; both streams of all guests.
 	{
-		for i in 1 2 3 4; do
-			host well -l "label $i | " <"$scratch/in" 2>&1 3>&- &
+		for i in 1 2; do
+			pair prints prints 2>&1 3>&- &
 		done
 		wait
 	} | cat >"$scratch/out"
 	(($(wc -l <"$scratch/out") == 80000))
-	run -1 grep -vE '^label [1-4] \| a line of some length, number [0-9]+$' "$scratch/out"
+	run -1 grep -vE '^(server|client) \| a line, number [0-9]+$' "$scratch/out"
+	(($(sort "$scratch/out" | uniq -c | awk '$1 == 4' | wc -l) == 20000))
 }
 
 @test "labels: a line longer than the kernel keeps together becomes several" {

@@ -58,9 +58,13 @@ ends_with() {
 close_terminal_at() {
 	local script=$!
 	eventually grep -qs "$1" "$scratch/typescript"
-	qemu_pid=$(pgrep -f "qemu.*$project/build|qemu.*$scratch")
+	local pid pids
+	mapfile -t pids < <(pgrep -f "qemu.*$project/build|qemu.*$scratch")
+	((${#pids[@]}))
 	kill -KILL "$script"
-	eventually gone "$qemu_pid"
+	for pid in "${pids[@]}"; do
+		eventually gone "$pid"
+	done
 }
 
 gone() { [[ ! -e /proc/$1 ]] || grep -q '^State:.*zombie' "/proc/$1/status"; }
@@ -289,12 +293,12 @@ RoCE v2"
 			>"$scratch/out" 2>&1 3>&- &
 		lab_pid=$!
 		eventually grep -q 'server | up' "$scratch/out"
-		mapfile -t hosts < <(pgrep -P "$lab_pid" lab-host)
-		((${#hosts[@]} == 2))
+		mapfile -t qemus < <(pgrep -P "$lab_pid" qemu)
+		((${#qemus[@]} == 2))
 		kill "-$signal" "$lab_pid"
 		ends_with $((128 + $(kill -l "$signal"))) "$lab_pid"
-		eventually gone "${hosts[0]}"
-		eventually gone "${hosts[1]}"
+		eventually gone "${qemus[0]}"
+		eventually gone "${qemus[1]}"
 	done
 }
 
@@ -309,8 +313,7 @@ RoCE v2"
 		>"$scratch/out" 2>&1 3>&- &
 	lab_pid=$!
 	eventually grep -q 'client | up' "$scratch/out"
-	mapfile -t hosts < <(pgrep -P "$lab_pid" lab-host)
-	mapfile -t qemus < <(for host in "${hosts[@]}"; do pgrep -P "$host" qemu; done)
+	mapfile -t qemus < <(pgrep -P "$lab_pid" qemu)
 	((${#qemus[@]} == 2))
 	kill -KILL "$lab_pid"
 	eventually gone "${qemus[0]}"
@@ -319,8 +322,19 @@ RoCE v2"
 
 @test "end: a guest that dies is reported, with its console" {
 	run -125 limited "$lab" run --root -- sh -c 'echo c > /proc/sysrq-trigger; sleep 20'
-	assert_line 'lab: the guest died: its console said'
+	assert_line 'lab: the guest died: QEMU ended'
 	assert_line --partial 'Kernel panic'
+}
+
+@test "end: when a guest of a pair dies, the other one's command goes on, and the lines say whose" {
+	# A guest that is there refuses a connection; one that is not does not answer.
+	run -125 limited "$lab" pair --root -- \
+		sh -c 'while timeout 1 bash -c ": </dev/tcp/client/9" 2>&1 | grep -q refused; do
+			sleep 0.1; done; echo alone' -- \
+		sh -c 'sleep 1; echo c > /proc/sysrq-trigger; sleep 20'
+	assert_line 'client | lab: the guest died: QEMU ended'
+	assert_line --regexp '^client \| .*Kernel panic'
+	assert_line 'server | alone'
 }
 
 # --- the terminal ---
@@ -481,6 +495,21 @@ through"
 	refute_line --partial 'not usable'
 	run -0 limited "$lab" run -- echo silent
 	assert_output silent
+
+	# The same for both guests of a pair, which restore it at the same time.
+	limited env LAB_CPUS=1 "$lab" run -- true
+	for parts in "$LAB_CACHE"/parts-*; do
+		truncate -s 100000 "$parts/snapshot"
+		(cd "$parts" && cksum lab-host tsc-khz snapshot >restored.sums)
+	done
+	run -0 limited "$lab" pair -- echo through -- echo through
+	for side in server client; do
+		assert_line "$side | through"
+		assert_line --partial "$side | lab: snapshot not usable"
+	done
+	run -0 limited "$lab" pair -- echo again -- echo again
+	refute_line --partial 'not usable'
+	assert_line 'server | again'
 }
 
 @test "start: a disk that is full is a reason, and no folder is left" {

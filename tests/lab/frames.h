@@ -80,28 +80,6 @@ static inline int frame_receive(int fd, struct frame *f, size_t *have)
 }
 
 /*
- * Writes what the other end takes of a frame; *done counts its bytes and is 0
- * at first. Returns 1 when all is written, and *done is 0 again; 0 when there
- * is more to write; -1 when the other end is gone. Calls write(2) once.
- */
-static inline int frame_transmit(int fd, const struct frame *f, size_t *done)
-{
-	size_t len = FRAME_HEAD + f->len;
-	ssize_t n = write(fd, (const uint8_t *)f + *done, len - *done);
-
-	if (n < 0 && (errno == EINTR || errno == EAGAIN))
-		return 0;
-	if (n <= 0)
-		return -1;
-
-	*done += (size_t)n;
-	if (*done < len)
-		return 0;
-	*done = 0;
-	return 1;
-}
-
-/*
  * The two below are for a descriptor that blocks, so for the guest's end. Both
  * return 0, or -1 when the other end is gone.
  */
@@ -121,14 +99,19 @@ static inline int frame_send(int fd, struct frame *f, enum frame_type type,
 			     size_t len)
 {
 	size_t done = 0;
-	int sent;
 
 	f->type = type;
 	f->len = (uint32_t)len;
-	do {
-		sent = frame_transmit(fd, f, &done);
-	} while (sent == 0);
-	return sent < 0 ? -1 : 0;
+	while (done < FRAME_HEAD + len) {
+		ssize_t n = write(fd, (const uint8_t *)f + done,
+				  FRAME_HEAD + len - done);
+
+		if (n > 0)
+			done += (size_t)n;
+		else if (n == 0 || errno != EINTR)
+			return -1;
+	}
+	return 0;
 }
 
 #endif

@@ -1,38 +1,43 @@
 /*
- * host.c - lab-host: runs one QEMU guest and is its command's stand-in here
+ * host.c - lab-host: runs one or two QEMU guests as if they were commands here
  *
- * `lab` decides what the guest is; this program starts it and from then on
+ * `lab` decides what a guest is; this program starts it and from then on
  * behaves as the command in the guest would: what it reads, prints and exits
- * with is the command's. The guest lives as long as this process: QEMU asked
- * the kernel for SIGKILL at its parent's death (PR_SET_PDEATHSIG), and talks
- * through an anonymous socket pair, so not even kill -9 leaves anything behind.
+ * with is the command's. A guest lives as long as this process, because QEMU
+ * asked the kernel for SIGKILL at its parent's death (PR_SET_PDEATHSIG), and
+ * talks through an anonymous socket pair. So not even kill -9 leaves anything
+ * behind.
  *
- * Usage: lab-host [OPTIONS] QEMU_ARGC QEMU_ARG... COMMAND [ARG...]
- *        lab-host -W PROGRAM [ARG...]
+ * Usage: lab-host [-t] [-i FILE] [-d SECONDS] GUEST [GUEST]
+ *        lab-host -s FILE [-d SECONDS] GUEST
  *        lab-host -f
  *
- *   -W            run PROGRAM with a wire between two guests: two connected
- *                 sockets, whose descriptors stand in LAB_WIRE
- *   -f            print the frequency of this machine's TSC in kHz
- *
- *   -p KEY=VALUE  a parameter of the guest, see guest.c:take_parameter()
  *   -t            a terminal for the command; ours goes raw meanwhile
  *   -i FILE       restore this snapshot; if that fails, say so and boot
- *   -s FILE       boot, save a snapshot in FILE, end (no COMMAND)
+ *   -s FILE       boot, save a snapshot in FILE, end (GUEST has no command)
  *   -d SECONDS    how long a boot may take, and then -s, default 60
- *   -l LABEL      before each line of output
- *   -n FD         write a byte to FD when the command listens on a TCP socket,
- *                 or has ended
- *   -w FD         wait for a byte from FD before starting the command
- *   -e FD         write a byte to FD when the command has ended
- *   -k FD         keep the guest until a byte comes from FD
- *   -D PID        end when process PID, the parent, does
+ *   -f            print the frequency of this machine's TSC in kHz
  *
- * Exit status: the command's; 125 when the guest could not run it. With -s: 1
- * when the snapshot could not be written here, 2 when QEMU did not make one, 3
- * when the guest did not boot in time, and 125 when it could not boot. SIGTERM,
- * SIGINT, SIGQUIT and SIGHUP end this program and the guest at any moment,
- * whatever this program is waiting for.
+ * A GUEST is the command line of QEMU and the command, each of them after the
+ * number of its words:
+ *
+ *   [-l LABEL] [-p KEY=VALUE]... COUNT QEMU [ARG...] COUNT COMMAND [ARG...]
+ *
+ *   -l LABEL      before each line of output
+ *   -p KEY=VALUE  a parameter of the guest, see guest.c:take_parameter()
+ *
+ * Two guests are a server and a client, joined by a wire. They start at the
+ * same time; but the client's command starts when the server's listens on a TCP
+ * socket, has ended, or has run for LISTEN_SECONDS. Both guests stay until both
+ * commands ended, as machines would, because the other one may still wait for
+ * an acknowledgement. Our standard input is not read.
+ *
+ * Exit status: the command's, of two the first one that is not 0; 125 when a
+ * guest could not run its command. With -s: 1 when the snapshot could not be
+ * written here, 2 when QEMU did not make one, 3 when the guest did not boot in
+ * time, and 125 when it could not boot. SIGTERM, SIGINT, SIGQUIT and SIGHUP end
+ * this program and the guests at any moment, whatever this program is waiting
+ * for.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -58,49 +63,21 @@
 
 enum {
 	EXIT_LAB = 125, /* as timeout(1) and env(1): we, not the command */
-	READER_GONE = 256, /* no exit status: end as SIGPIPE would end us */
 	EXIT_NOT_WRITTEN = 1, /* of -s: this machine's fault */
 	EXIT_NOT_MADE = 2, /* of -s: QEMU's fault */
 	EXIT_LATE = 3, /* of -s: the guest did not boot in time */
+	GUESTS_MAX = 2,
 	PARAMETERS_MAX = 64,
 	QEMU_ARGS_MAX = 256,
 	CONSOLE_KEPT = 8192, /* bytes of the guest's console, for a report */
 	RESTORE_SECONDS = 30, /* it takes one, when a machine is not busy */
 	STREAM_CHUNK = 32 * 1024, /* bytes of standard input at a time */
-	LISTEN_SECONDS = 3, /* then a peer is started all the same */
+	LISTEN_SECONDS = 3, /* then a client is started all the same */
 };
 
-struct options {
-	const char *parameters[PARAMETERS_MAX];
-	int parameter_count;
-	bool tty;
-	const char *restore;
-	const char *save;
-	int deadline; /* seconds */
-	const char *label;
-	int notify_fd;
-	int wait_fd;
-	int ended_fd;
-	int keep_fd;
-	char **qemu;
-	int qemu_argc;
-	char **command;
-};
-
-/* One guest. A descriptor is -1 when it is not open. */
-struct guest {
-	int port; /* our end of the virtio-serial port; does not block */
-	int monitor; /* QEMU's machine protocol, QMP */
-	int console; /* serial console and what QEMU itself says */
-	struct frame in; /* being received */
-	size_t in_have;
-	struct frame out; /* being sent, if `sending` */
-	size_t out_done;
-	bool sending;
-	char said[CONSOLE_KEPT + 1];
-	size_t said_len;
-	char answer[4096]; /* the line of the monitor read last */
-	char why[4096]; /* why the last step failed */
+struct words {
+	char **list;
+	int count;
 };
 
 /* A stream of ours. With a label it is written in whole lines, see print(). */
@@ -111,8 +88,56 @@ struct output {
 	size_t len; /* bytes of the line under way, label included */
 };
 
-/* What the handler of signals needs. */
-static volatile pid_t qemu_pid; /* 0: there is no QEMU */
+enum state {
+	STARTING, /* it is restored or boots, and is set up */
+	READY, /* only FRAME_GO is missing */
+	RUNNING, /* the command runs */
+	ENDED, /* the command has ended, or could not be run */
+};
+
+/* A descriptor is -1 when it is not open. */
+struct guest {
+	struct words qemu, command;
+	struct output out, err;
+	const char *parameters[PARAMETERS_MAX];
+	int parameter_count;
+
+	enum state state;
+	int status; /* of the command that has ended */
+	bool restored; /* from the snapshot; else it boots */
+	/*
+	 * When STARTING must be over. Of a server that RUNs and does not listen
+	 * yet: when its client's command starts all the same. Otherwise 0.
+	 */
+	double until;
+
+	volatile pid_t pid; /* of QEMU; 0: there is none */
+	int port; /* our end of the virtio-serial port; does not block */
+	int monitor; /* QEMU's machine protocol, QMP */
+	int console; /* serial console and what QEMU itself says */
+	struct frame in; /* being received */
+	size_t in_have;
+	uint8_t *queue; /* frames that the guest has yet to take */
+	size_t queued, sent; /* bytes of the queue: all, and those it took */
+	char said[CONSOLE_KEPT + 1];
+	size_t said_len;
+	char answer[4096]; /* the line of the monitor read last */
+	char why[4096]; /* why the last step failed */
+};
+
+/* What main() was told. The guests are here because signals end them. */
+static struct {
+	bool tty;
+	const char *restore;
+	const char *save;
+	int deadline; /* seconds */
+} options = { .deadline = 60 };
+static struct guest guests[GUESTS_MAX];
+static int guest_count;
+
+static int wire[GUESTS_MAX] = { -1, -1 }; /* the network of two guests */
+static struct frame outgoing; /* is put together for queue_frame() */
+
 static volatile sig_atomic_t terminal_is_raw;
 static struct termios terminal_before;
 
@@ -136,11 +161,11 @@ static void make_terminal_raw(void)
 	tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
 }
 
-static void kill_qemu(void)
+static void kill_qemu(struct guest *g)
 {
-	pid_t pid = qemu_pid;
+	pid_t pid = g->pid;
 
-	qemu_pid = 0; /* a number is another process's once it was waited for */
+	g->pid = 0; /* a number is another process's once it was waited for */
 	if (pid > 0) {
 		kill(pid, SIGKILL);
 		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
@@ -148,12 +173,22 @@ static void kill_qemu(void)
 	}
 }
 
+/* All are killed first: how long each takes to end is up to the kernel. */
+static void kill_all(void)
+{
+	for (int i = 0; i < guest_count; i++)
+		if (guests[i].pid > 0)
+			kill(guests[i].pid, SIGKILL);
+	for (int i = 0; i < guest_count; i++)
+		kill_qemu(&guests[i]);
+}
+
 /* Ends this process as a signal would that nobody handles. */
 static void end_by_signal(int number)
 {
 	sigset_t unblock;
 
-	kill_qemu();
+	kill_all();
 	restore_terminal();
 	prctl(PR_SET_DUMPABLE, 0); /* nobody wants a core of this program */
 	signal(number, SIG_DFL);
@@ -161,6 +196,13 @@ static void end_by_signal(int number)
 	sigemptyset(&unblock);
 	sigaddset(&unblock, number);
 	sigprocmask(SIG_UNBLOCK, &unblock, NULL);
+}
+
+/* Ends this process, which has said why. */
+static _Noreturn void give_up(void)
+{
+	kill_all();
+	exit(EXIT_LAB);
 }
 
 /*
@@ -188,7 +230,7 @@ static void handle_signals(void)
 /* With standard streams closed, a socket would get one of their numbers. */
 static int open_standard_streams(void)
 {
-	static int filled[3];	/* they stay open until lab-host ends */
+	static int filled[3]; /* they stay open until lab-host ends */
 
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
 		if (fcntl(fd, F_GETFD) >= 0)
@@ -234,14 +276,15 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-/* In the child: become QEMU, with three descriptors of ours. */
-static void exec_qemu(const struct options *o, int port, int monitor,
-		      int console, const char *restore, pid_t parent)
+/* In the child: become QEMU, with descriptors of ours. */
+static void exec_qemu(const struct guest *g, int port, int monitor, int console,
+		      const char *restore, pid_t parent)
 {
 	char *argv[QEMU_ARGS_MAX + 16];
 	char port_arg[64], monitor_arg[64], incoming[32];
+	char net_arg[64] = "hubport,id=net,hubid=0";
+	int n = 0, end_of_wire = wire[g - guests];
 	sigset_t none;
-	int n = 0;
 
 	/* The parent's handlers are not for this process. */
 	signal(SIGTERM, SIG_DFL);
@@ -255,11 +298,18 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setsid(); /* the terminal's Ctrl-C is for us */
 
-	for (int i = 0; i < o->qemu_argc; i++)
-		argv[n++] = o->qemu[i];
+	for (int i = 0; i < g->qemu.count; i++)
+		argv[n++] = g->qemu.list[i];
 	snprintf(port_arg, sizeof(port_arg), "socket,id=lab,fd=%d", port);
 	snprintf(monitor_arg, sizeof(monitor_arg), "socket,id=monitor,fd=%d",
 		 monitor);
+	fcntl(port, F_SETFD, 0);
+	fcntl(monitor, F_SETFD, 0);
+	if (end_of_wire >= 0) {
+		snprintf(net_arg, sizeof(net_arg), "socket,id=net,fd=%d",
+			 end_of_wire);
+		fcntl(end_of_wire, F_SETFD, 0);
+	}
 	argv[n++] = "-chardev";
 	argv[n++] = port_arg;
 	argv[n++] = "-chardev";
@@ -268,6 +318,8 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 	argv[n++] = "chardev=monitor,mode=control";
 	argv[n++] = "-serial";
 	argv[n++] = "stdio";
+	argv[n++] = "-netdev";
+	argv[n++] = net_arg;
 	if (restore) {
 		int fd = open(restore, O_RDONLY);
 
@@ -291,37 +343,28 @@ static void exec_qemu(const struct options *o, int port, int monitor,
 	_exit(EXIT_LAB);
 }
 
-static int start_qemu(struct guest *g, const struct options *o,
-		      const char *restore)
+static int start_qemu(struct guest *g, const char *restore)
 {
 	int port[2] = { -1, -1 }, monitor[2] = { -1, -1 };
 	int console[2] = { -1, -1 };
 	pid_t pid = -1, self = getpid();
 
-	g->in_have = 0;
-	g->sending = false;
-	g->said_len = 0;
-	g->said[0] = '\0';
+	g->in_have = g->queued = g->sent = g->said_len = 0;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, port) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, monitor) ||
 	    pipe2(console, O_CLOEXEC)) {
-		fail(g, "QEMU could not be started: socketpair: %s",
-		     strerror(errno));
-	} else if (fcntl(port[0], F_SETFL, O_NONBLOCK) ||
-		   fcntl(port[1], F_SETFD, 0) ||
-		   fcntl(monitor[1], F_SETFD, 0)) {
-		fail(g, "QEMU could not be started: fcntl: %s",
-		     strerror(errno));
+		fail(g, "socketpair: %s", strerror(errno));
+	} else if (fcntl(port[0], F_SETFL, O_NONBLOCK)) {
+		fail(g, "fcntl: %s", strerror(errno));
 	} else {
 		pid = fork();
 		if (pid == 0)
-			exec_qemu(o, port[1], monitor[1], console[1], restore,
+			exec_qemu(g, port[1], monitor[1], console[1], restore,
 				  self);
 		if (pid > 0)
-			qemu_pid = pid;
+			g->pid = pid;
 		else
-			fail(g, "QEMU could not be started: fork: %s",
-			     strerror(errno));
+			fail(g, "fork: %s", strerror(errno));
 	}
 	close_fd(&port[1]);
 	close_fd(&monitor[1]);
@@ -332,12 +375,12 @@ static int start_qemu(struct guest *g, const struct options *o,
 	return pid > 0 ? 0 : -1;
 }
 
+/* Its last words are still in the console. */
 static void end_qemu(struct guest *g)
 {
-	kill_qemu();
+	kill_qemu(g);
 	close_fd(&g->port);
 	close_fd(&g->monitor);
-	close_fd(&g->console);
 }
 
 /* Keeps the last of what the console says; closes it at its end. */
@@ -361,14 +404,14 @@ static void hear_console(struct guest *g)
 }
 
 /*
- * Waits until `fd` is ready for `events` and keeps the console's words
- * meanwhile. Returns 0, or -1 when `until` has passed.
+ * Waits until `fd` is readable and keeps the console's words meanwhile. Returns
+ * 0, or -1 when `until` has passed.
  */
-static int wait_for(struct guest *g, int fd, short events, double until)
+static int wait_for(struct guest *g, int fd, double until)
 {
 	for (;;) {
 		struct pollfd p[] = {
-			{ .fd = fd, .events = events },
+			{ .fd = fd, .events = POLLIN },
 			{ .fd = g->console, .events = POLLIN },
 		};
 		int left = milliseconds_until(until);
@@ -393,7 +436,7 @@ static int await_frame(struct guest *g, double until)
 	int whole;
 
 	do {
-		if (wait_for(g, g->port, POLLIN, until))
+		if (wait_for(g, g->port, until))
 			return -1;
 		whole = frame_receive(g->port, &g->in, &g->in_have);
 	} while (whole == 0);
@@ -401,144 +444,6 @@ static int await_frame(struct guest *g, double until)
 	if (whole > 0)
 		return 0;
 	return fail(g, errno == EPROTO ? "it speaks nonsense" : "QEMU ended");
-}
-
-/* Makes g->out, whose data are there already, the frame that is being sent. */
-static void begin_frame(struct guest *g, enum frame_type type, size_t len)
-{
-	g->out.type = type;
-	g->out.len = (uint32_t)len;
-	g->out_done = 0;
-	g->sending = true;
-}
-
-/*
- * Sends what the guest takes of g->out. Returns 0, or -1 with errno, which is
- * EPIPE when the guest is gone.
- */
-static int continue_frame(struct guest *g)
-{
-	int sent = frame_transmit(g->port, &g->out, &g->out_done);
-
-	if (sent)
-		g->sending = false;
-	return sent < 0 ? -1 : 0;
-}
-
-static int send_frame(struct guest *g, enum frame_type type, size_t len,
-		      double until)
-{
-	begin_frame(g, type, len);
-	while (g->sending) {
-		if (wait_for(g, g->port, POLLOUT, until))
-			return -1;
-		if (continue_frame(g)) {
-			if (errno != EPIPE)
-				return fail(g, "write: %s", strerror(errno));
-			/* A guest that gave up says so before it ends. */
-			if (!await_frame(g, until) &&
-			    g->in.type == FRAME_FAILED)
-				return fail(g, "%s", (char *)g->in.data);
-			return fail(g, "QEMU ended");
-		}
-	}
-	return 0;
-}
-
-static int send_text(struct guest *g, const char *key, const char *value,
-		     double until)
-{
-	size_t key_len = strlen(key), value_len = strlen(value);
-
-	if (key_len + 1 + value_len > FRAME_DATA_MAX)
-		return fail(g, "%s too long: %.40s...", key, value);
-	memcpy(g->out.data, key, key_len);
-	g->out.data[key_len] = '=';
-	memcpy(g->out.data + key_len + 1, value, value_len);
-	return send_frame(g, FRAME_PARAM, key_len + 1 + value_len, until);
-}
-
-static int send_parameters(struct guest *g, const struct options *o,
-			   double until)
-{
-	uint8_t random[32];
-	char text[2 * sizeof(random) + 1] = "";
-	struct timespec t;
-	struct winsize size;
-	mode_t mask = umask(0);
-
-	umask(mask);
-	for (int i = 0; i < o->parameter_count; i++) {
-		size_t len = strlen(o->parameters[i]);
-
-		if (len > FRAME_DATA_MAX)
-			return fail(g, "%.40s... too long", o->parameters[i]);
-		memcpy(g->out.data, o->parameters[i], len);
-		if (send_frame(g, FRAME_PARAM, len, until))
-			return -1;
-	}
-	for (char **arg = o->command; *arg; arg++)
-		if (send_text(g, "arg", *arg, until))
-			return -1;
-	for (char **variable = environ; *variable; variable++)
-		if (send_text(g, "env", *variable, until))
-			return -1;
-
-	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return fail(g, "getrandom: %s", strerror(errno));
-	for (size_t i = 0; i < sizeof(random); i++)
-		snprintf(text + 2 * i, 3, "%02x", random[i]);
-	if (send_text(g, "seed", text, until))
-		return -1;
-
-	snprintf(text, sizeof(text), "%o", mask);
-	if (send_text(g, "umask", text, until))
-		return -1;
-	if (o->notify_fd >= 0 && send_text(g, "listen", "1", until))
-		return -1;
-	if (o->tty && !ioctl(STDIN_FILENO, TIOCGWINSZ, &size)) {
-		snprintf(text, sizeof(text), "%hu %hu", size.ws_row,
-			 size.ws_col);
-		if (send_text(g, "tty", text, until))
-			return -1;
-	}
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	snprintf(text, sizeof(text), "%lld.%09ld", (long long)t.tv_sec,
-		 t.tv_nsec);
-	if (send_text(g, "time", text, until))
-		return -1;
-	return send_frame(g, FRAME_END, 0, until);
-}
-
-/*
- * Brings the guest to the point where only FRAME_GO is missing. Returns 0, or
- * -1; nothing of our standard input was read until then.
- */
-static int set_up(struct guest *g, const struct options *o, double until)
-{
-	if (send_frame(g, FRAME_HELLO, 0, until))
-		return -1;
-
-	for (;;) {
-		if (await_frame(g, until))
-			return -1;
-
-		switch (g->in.type) {
-		case FRAME_BOOTED:
-			break;
-		case FRAME_READY:
-			if (send_parameters(g, o, until))
-				return -1;
-			break;
-		case FRAME_SET_UP:
-			return 0;
-		case FRAME_FAILED:
-			return fail(g, "%s", (char *)g->in.data);
-		default:
-			return fail(g, "it speaks nonsense");
-		}
-	}
 }
 
 /*
@@ -573,7 +478,7 @@ static int ask_monitor(struct guest *g, const char *command, int passed,
 	for (;;) {
 		ssize_t n;
 
-		if (wait_for(g, g->monitor, POLLIN, until))
+		if (wait_for(g, g->monitor, until))
 			return -1;
 		n = read(g->monitor, g->answer + used, 1);
 		if (n < 0 && errno == EINTR)
@@ -594,15 +499,36 @@ static int ask_monitor(struct guest *g, const char *command, int passed,
 	}
 }
 
+/* Writes all, also to a pipe or terminal that does not block. */
+static int write_all(int fd, const void *data, size_t len)
+{
+	const uint8_t *at = data;
+
+	while (len > 0) {
+		struct pollfd p = { .fd = fd, .events = POLLOUT };
+		ssize_t n = write(fd, at, len);
+
+		if (n < 0 && errno == EAGAIN)
+			poll(&p, 1, -1);
+		else if (n < 0 && errno != EINTR)
+			return -1;
+		if (n > 0) {
+			at += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
 /* Copies from a pipe to its end. Returns 0, EXIT_NOT_WRITTEN or _NOT_MADE. */
 static int copy(struct guest *g, int from, int to, double until)
 {
 	static char bytes[64 * 1024];
 
 	for (;;) {
-		ssize_t n, written;
+		ssize_t n;
 
-		if (wait_for(g, from, POLLIN, until))
+		if (wait_for(g, from, until))
 			return EXIT_NOT_MADE;
 		n = read(from, bytes, sizeof(bytes));
 		if (n < 0 && errno == EINTR)
@@ -613,14 +539,9 @@ static int copy(struct guest *g, int from, int to, double until)
 		}
 		if (n == 0)
 			return 0;
-		for (ssize_t done = 0; done < n; done += written) {
-			written = write(to, bytes + done, (size_t)(n - done));
-			if (written < 0 && errno == EINTR) {
-				written = 0;
-			} else if (written <= 0) {
-				fail(g, "write: %s", strerror(errno));
-				return EXIT_NOT_WRITTEN;
-			}
+		if (write_all(to, bytes, (size_t)n)) {
+			fail(g, "write: %s", strerror(errno));
+			return EXIT_NOT_WRITTEN;
 		}
 	}
 }
@@ -630,9 +551,9 @@ static int copy(struct guest *g, int from, int to, double until)
  * is not stopped first, or the restored one would come up stopped: it sleeps
  * in read(2) anyway. Returns 0 or one of the exit statuses of -s.
  */
-static int save_snapshot(struct guest *g, const struct options *o, int file)
+static int save_snapshot(struct guest *g, int file)
 {
-	double until = now() + o->deadline;
+	double until = now() + options.deadline;
 	int status, ends[2];
 
 	if (pipe2(ends, O_CLOEXEC)) {
@@ -671,80 +592,13 @@ static int save_snapshot(struct guest *g, const struct options *o, int file)
 
 	status = 0;
 	if (fsync(file) && errno != EINVAL) {
-		fail(g, "%s: %s", o->save, strerror(errno));
+		fail(g, "%s: %s", options.save, strerror(errno));
 		status = EXIT_NOT_WRITTEN;
 	}
 out:
 	close_fd(&ends[0]);
 	close_fd(&ends[1]);
 	return status;
-}
-
-/* Says what happened, why, and the last words of console and QEMU. */
-static void report(struct guest *g, const char *what)
-{
-	struct pollfd p = { .fd = g->console, .events = POLLIN };
-
-	while (g->console >= 0 && poll(&p, 1, 100) > 0) {
-		hear_console(g);
-		p.fd = g->console;
-	}
-	fprintf(stderr, "lab: %s: %s\n", what, g->why);
-	if (g->said_len)
-		fprintf(stderr, "%s\n", g->said);
-}
-
-/* Boots, saves a snapshot and ends. Returns the exit status of -s. */
-static int make_snapshot(struct guest *g, const struct options *o)
-{
-	double until = now() + o->deadline;
-	int file, status = EXIT_LAB;
-
-	file = open(o->save, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (file < 0) {
-		fprintf(stderr, "lab: %s: %s\n", o->save, strerror(errno));
-		return EXIT_NOT_WRITTEN;
-	}
-	if (start_qemu(g, o, NULL) || await_frame(g, until)) {
-		if (now() >= until)
-			status = EXIT_LATE;
-		report(g, "the guest did not boot");
-	} else if (g->in.type != FRAME_BOOTED) {
-		fail(g, "%s",
-		     g->in.type == FRAME_FAILED ? (char *)g->in.data
-						: "nonsense");
-		report(g, "the guest did not boot");
-	} else {
-		status = save_snapshot(g, o, file);
-		if (status)
-			report(g, "no snapshot");
-	}
-	end_qemu(g);
-	close_fd(&file);
-	if (status)
-		unlink(o->save);
-	return status;
-}
-
-/* Writes all, also to a pipe or terminal that does not block. */
-static int write_all(int fd, const void *data, size_t len)
-{
-	const uint8_t *at = data;
-
-	while (len > 0) {
-		struct pollfd p = { .fd = fd, .events = POLLOUT };
-		ssize_t n = write(fd, at, len);
-
-		if (n < 0 && errno == EAGAIN)
-			poll(&p, 1, -1);
-		else if (n < 0 && errno != EINTR)
-			return -1;
-		if (n > 0) {
-			at += n;
-			len -= (size_t)n;
-		}
-	}
-	return 0;
 }
 
 /* Ends the line under way and writes it. */
@@ -762,17 +616,20 @@ static int end_line(struct output *out)
 
 /*
  * Prints what the command wrote. The lines of two guests come out side by side,
- * and the kernel keeps together what is written in one piece, up to PIPE_BUF
- * bytes: a line with its label is one, and a longer one becomes several lines.
+ * and other programs may write to the same pipe. The kernel keeps together what
+ * is written in one piece, up to PIPE_BUF bytes: a line with its label is one,
+ * and a longer one becomes several lines.
  */
-static int print(struct output *out, const uint8_t *data, size_t len)
+static int print(struct output *out, const void *data, size_t len)
 {
+	const char *at = data;
+
 	if (!out->label)
 		return write_all(out->fd, data, len);
 
 	while (len > 0) {
-		const uint8_t *newline = memchr(data, '\n', len);
-		size_t part = newline ? (size_t)(newline - data) + 1 : len;
+		const char *newline = memchr(at, '\n', len);
+		size_t part = newline ? (size_t)(newline - at) + 1 : len;
 		size_t room;
 
 		if (out->len == 0)
@@ -782,9 +639,9 @@ static int print(struct output *out, const uint8_t *data, size_t len)
 		room = sizeof(out->line) - 1 - out->len; /* 1: a newline */
 		if (part > room)
 			part = room;
-		memcpy(out->line + out->len, data, part);
+		memcpy(out->line + out->len, at, part);
 		out->len += part;
-		data += part;
+		at += part;
 		len -= part;
 		if ((out->line[out->len - 1] == '\n' || part == room) &&
 		    end_line(out))
@@ -793,214 +650,442 @@ static int print(struct output *out, const uint8_t *data, size_t len)
 	return 0;
 }
 
-/* Until a byte comes, or `milliseconds` passed (-1: for ever). */
-static void wait_for_byte(int fd, int milliseconds)
+/*
+ * Ends QEMU and says what happened, why, and the last words of the console and
+ * of QEMU.
+ */
+static void report(struct guest *g, const char *what, const char *why)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct pollfd p = { .fd = g->console, .events = POLLIN };
+	char text[sizeof(g->why) + 100];
 
-	while (fd >= 0 && poll(&p, 1, milliseconds) < 0 && errno == EINTR)
-		;
+	end_qemu(g);
+	while (p.fd >= 0 && poll(&p, 1, 100) > 0) {
+		hear_console(g);
+		p.fd = g->console;
+	}
+	close_fd(&g->console);
+	snprintf(text, sizeof(text), "lab: %s: %s\n", what, why);
+	(void)!end_line(&g->err);
+	(void)!print(&g->err, text, strlen(text));
+	(void)!print(&g->err, g->said, g->said_len);
+	if (g->said_len && g->said[g->said_len - 1] != '\n')
+		(void)!print(&g->err, "\n", 1);
 }
 
-static void write_byte(int fd)
+/* Boots, saves a snapshot and ends. Returns the exit status of -s. */
+static int make_snapshot(struct guest *g)
 {
-	if (fd >= 0)
-		(void)!write(fd, "", 1);
+	double until = now() + options.deadline;
+	int file, status = EXIT_LAB;
+
+	file = open(options.save, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+		    0666);
+	if (file < 0) {
+		fprintf(stderr, "lab: %s: %s\n", options.save, strerror(errno));
+		return EXIT_NOT_WRITTEN;
+	}
+	if (start_qemu(g, NULL) || await_frame(g, until)) {
+		if (now() >= until)
+			status = EXIT_LATE;
+		report(g, "the guest did not boot", g->why);
+	} else if (g->in.type != FRAME_BOOTED) {
+		report(g, "the guest did not boot",
+		       g->in.type == FRAME_FAILED ? (char *)g->in.data
+						  : "it speaks nonsense");
+	} else {
+		status = save_snapshot(g, file);
+		if (status)
+			report(g, "no snapshot", g->why);
+	}
+	end_qemu(g);
+	close_fd(&file);
+	if (status)
+		unlink(options.save);
+	return status;
 }
 
-/* Restores the snapshot, or boots if there is none or it does not come up. */
-static int start_guest(struct guest *g, const struct options *o)
+/* Standard output did not take what a command printed; errno says why. */
+static _Noreturn void end_without_output(void)
 {
-	bool restored = o->restore;
+	if (errno == EPIPE) /* its reader is gone */
+		end_by_signal(SIGPIPE);
+	fprintf(stderr, "lab: standard output: %s\n", strerror(errno));
+	give_up();
+}
 
-	if (restored) {
-		if (start_qemu(g, o, o->restore)) {
-			end_qemu(g);
-			fprintf(stderr, "lab: %s\n", g->why);
-			return -1;
-		}
-		if (!set_up(g, o, now() + RESTORE_SECONDS))
-			return 0;
-		report(g, "snapshot not usable, so a cold boot");
-		end_qemu(g);
+/* Queues a frame for the guest, whose `len` bytes stand in outgoing.data. */
+static void queue_frame(struct guest *g, enum frame_type type, size_t len)
+{
+	size_t size = FRAME_HEAD + len;
+	uint8_t *queue = realloc(g->queue, g->queued + size);
+
+	if (!queue) {
+		perror("lab: realloc");
+		give_up();
 	}
-	if (start_qemu(g, o, NULL) || set_up(g, o, now() + o->deadline)) {
-		report(g, "the guest did not start");
-		end_qemu(g);
-		return -1;
-	}
-	/* A boot works, so it was the snapshot's fault: have a new one made. */
-	if (restored)
-		unlink(o->restore);
+	outgoing.type = type;
+	outgoing.len = (uint32_t)len;
+	memcpy(queue + g->queued, &outgoing, size);
+	g->queue = queue;
+	g->queued += size;
+}
+
+/* Queues the parameter `key` and `value`; `key` ends with its "=". */
+static int queue_parameter(struct guest *g, const char *key, const char *value)
+{
+	size_t key_len = strlen(key), value_len = strlen(value);
+
+	if (key_len + value_len > FRAME_DATA_MAX)
+		return fail(g, "too long: %s%.40s...", key, value);
+	memcpy(outgoing.data, key, key_len);
+	memcpy(outgoing.data + key_len, value, value_len);
+	queue_frame(g, FRAME_PARAM, key_len + value_len);
 	return 0;
 }
 
-/* Begins to send the size of our terminal, if it has one. */
-static void send_terminal_size(struct guest *g)
+/* Does the command of another guest wait until this one's listens? */
+static bool has_client(const struct guest *g)
+{
+	return guest_count > 1 && g == guests;
+}
+
+static int queue_parameters(struct guest *g)
+{
+	uint8_t random[32];
+	char text[2 * sizeof(random) + 1] = "";
+	struct timespec t;
+	struct winsize size;
+	mode_t mask = umask(0);
+
+	umask(mask);
+	for (int i = 0; i < g->parameter_count; i++)
+		if (queue_parameter(g, "", g->parameters[i]))
+			return -1;
+	for (int i = 0; i < g->command.count; i++)
+		if (queue_parameter(g, "arg=", g->command.list[i]))
+			return -1;
+	for (char **variable = environ; *variable; variable++)
+		if (queue_parameter(g, "env=", *variable))
+			return -1;
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return fail(g, "getrandom: %s", strerror(errno));
+	for (size_t i = 0; i < sizeof(random); i++)
+		snprintf(text + 2 * i, 3, "%02x", random[i]);
+	queue_parameter(g, "seed=", text);
+
+	snprintf(text, sizeof(text), "%o", mask);
+	queue_parameter(g, "umask=", text);
+	if (has_client(g))
+		queue_parameter(g, "listen=", "1");
+	if (options.tty && !ioctl(STDIN_FILENO, TIOCGWINSZ, &size)) {
+		snprintf(text, sizeof(text), "%hu %hu", size.ws_row,
+			 size.ws_col);
+		queue_parameter(g, "tty=", text);
+	}
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	snprintf(text, sizeof(text), "%lld.%09ld", (long long)t.tv_sec,
+		 t.tv_nsec);
+	queue_parameter(g, "time=", text);
+	queue_frame(g, FRAME_END, 0);
+	return 0;
+}
+
+/* The size of our terminal, if it has one. */
+static void queue_terminal_size(struct guest *g)
 {
 	struct winsize size;
 
 	if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size))
 		return;
-	memcpy(g->out.data, &size, sizeof(size));
-	begin_frame(g, FRAME_SIZE, sizeof(size));
+	memcpy(outgoing.data, &size, sizeof(size));
+	queue_frame(g, FRAME_SIZE, sizeof(size));
 }
 
 /*
- * Reads from our standard input and begins to send it. Returns 1, 0 at its end
- * or -1 on an error, which the command must not take for the end. But it is the
- * end when we have no standard input, or may not read a terminal, being in the
- * background.
+ * Queues what there is of our standard input. Returns whether more may come. An
+ * error must not reach the command as the end of its input, so that ends us;
+ * but it is the end when we have no standard input, or may not read a terminal,
+ * being in the background.
  */
-static int send_input(struct guest *g)
+static bool queue_input(struct guest *g)
 {
-	ssize_t n = read(STDIN_FILENO, g->out.data, STREAM_CHUNK);
+	ssize_t n = read(STDIN_FILENO, outgoing.data, STREAM_CHUNK);
 	int err = errno;
 
 	if (n < 0 && (err == EINTR || err == EAGAIN))
-		return 1;
+		return true;
 	if (n < 0 && err != EBADF && !isatty(STDIN_FILENO)) {
 		fprintf(stderr, "lab: standard input: %s\n", strerror(err));
-		return -1;
+		give_up();
 	}
-	begin_frame(g, FRAME_IN, n > 0 ? (size_t)n : 0);
+	queue_frame(g, FRAME_IN, n > 0 ? (size_t)n : 0);
 	return n > 0;
 }
 
-/*
- * Does what the guest asks for in g->in. Returns -1 to go on, else the status
- * to end with, or READER_GONE.
- */
-static int obey(struct guest *g, const struct options *o, struct output *out,
-		struct output *err)
+/* Starts QEMU and greets the guest, which is restored if `restore`. */
+static void start_guest(struct guest *g, bool restore)
 {
-	switch (g->in.type) {
-	case FRAME_OUT:
-		if (!print(out, g->in.data, g->in.len))
-			return -1;
-		if (errno == EPIPE)
-			return READER_GONE;
-		fprintf(stderr, "lab: standard output: %s\n", strerror(errno));
-		return EXIT_LAB;
-	case FRAME_ERR:
-		(void)!print(err, g->in.data, g->in.len);
-		return -1;
-	case FRAME_LISTENING:
-		write_byte(o->notify_fd);
-		return -1;
-	case FRAME_EXIT:
-		if (g->in.len == 1)
-			return g->in.data[0];
-		break;
-	case FRAME_FAILED:
-		fail(g, "%s", (char *)g->in.data);
-		report(g, "the guest could not start the command");
-		return EXIT_LAB;
-	default:
-		break;
+	if (start_qemu(g, restore ? options.restore : NULL)) {
+		report(g, "QEMU could not be started", g->why);
+		give_up();
 	}
-	fail(g, "its console said");
-	report(g, "the guest speaks nonsense");
-	return EXIT_LAB;
+	g->state = STARTING;
+	g->restored = restore;
+	g->until = now() + (restore ? RESTORE_SECONDS : options.deadline);
+	queue_frame(g, FRAME_HELLO, 0);
+}
+
+static void end_command(struct guest *g, int status)
+{
+	g->state = ENDED;
+	g->status = status;
+	g->until = 0;
+	g->queued = g->sent = 0;
+	(void)!end_line(&g->err);
+	if (end_line(&g->out))
+		end_without_output();
 }
 
 /*
- * Carries the streams until the command's end; returns its status. Input is
- * read only when the guest has taken all that was read before, and sending it
- * never waits: a guest that is itself waiting to get rid of its output takes no
+ * Goes on without a guest. If it was being restored, it boots instead. If its
+ * command runs, that has failed, but the other guest stays: how a program copes
+ * with the loss of its peer is something to look at.
+ */
+static void lose(struct guest *g, const char *why)
+{
+	if (g->state != STARTING) {
+		report(g, "the guest died", why);
+		end_command(g, EXIT_LAB);
+	} else if (g->restored) {
+		report(g, "snapshot not usable, so a cold boot", why);
+		start_guest(g, false);
+	} else {
+		report(g, "the guest did not start", why);
+		give_up();
+	}
+}
+
+/* Sends what the guest takes of its queue, and does not wait for it. */
+static void send_queue(struct guest *g)
+{
+	ssize_t n = write(g->port, g->queue + g->sent, g->queued - g->sent);
+
+	if (n >= 0)
+		g->sent += (size_t)n;
+	else if (errno == EPIPE || errno == ECONNRESET)
+		g->sent = g->queued; /* its last words are to be received yet */
+	else if (errno != EAGAIN && errno != EINTR)
+		lose(g, strerror(errno));
+	if (g->sent == g->queued)
+		g->sent = g->queued = 0;
+}
+
+/* Starts the command; but a client's only when it need not wait any more. */
+static void start_command(struct guest *g)
+{
+	if (g != guests && guests[0].until)
+		return;
+	g->state = RUNNING;
+	g->until = has_client(g) ? now() + LISTEN_SECONDS : 0;
+	queue_frame(g, FRAME_GO, 0);
+	if (options.tty) {
+		make_terminal_raw();
+		queue_terminal_size(g); /* it may have changed meanwhile */
+	}
+	if (guest_count > 1)
+		queue_frame(g, FRAME_IN, 0); /* its input is empty */
+}
+
+/* Does what g->in says. Returns -1 if a guest in this state cannot say it. */
+static int obey(struct guest *g)
+{
+	uint32_t type = g->in.type;
+	bool of_the_start = type == FRAME_BOOTED || type == FRAME_READY ||
+			    type == FRAME_SET_UP;
+
+	if (type != FRAME_FAILED &&
+	    g->state != (of_the_start ? STARTING : RUNNING))
+		return -1;
+
+	switch (type) {
+	case FRAME_BOOTED:
+		break;
+	case FRAME_READY:
+		if (queue_parameters(g))
+			lose(g, g->why);
+		break;
+	case FRAME_SET_UP:
+		g->state = READY;
+		g->until = 0;
+		/* A boot works, so the snapshot is bad: have a new one made. */
+		if (options.restore && !g->restored)
+			unlink(options.restore);
+		break;
+	case FRAME_OUT:
+		if (print(&g->out, g->in.data, g->in.len))
+			end_without_output();
+		break;
+	case FRAME_ERR:
+		(void)!print(&g->err, g->in.data, g->in.len);
+		break;
+	case FRAME_LISTENING:
+		g->until = 0;
+		break;
+	case FRAME_EXIT:
+		if (g->in.len != 1)
+			return -1;
+		end_command(g, g->in.data[0]);
+		break;
+	case FRAME_FAILED:
+		lose(g, (char *)g->in.data);
+		break;
+	default:
+		return -1;
+	}
+	return 0;
+}
+
+/* A descriptor that is readable when the terminal was resized, or -1. */
+static int watch_terminal_size(void)
+{
+	sigset_t resized;
+
+	sigemptyset(&resized);
+	sigaddset(&resized, SIGWINCH);
+	sigprocmask(SIG_BLOCK, &resized, NULL);
+	return signalfd(-1, &resized, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Receives from the port of a guest, which is readable or at its end. */
+static void receive(struct guest *g)
+{
+	int whole = frame_receive(g->port, &g->in, &g->in_have);
+
+	if (whole < 0 && errno != EPROTO)
+		lose(g, "QEMU ended");
+	else if (whole < 0 || (whole > 0 && obey(g)))
+		lose(g, "it speaks nonsense");
+}
+
+/* When the first of the guests is to be looked after, if nothing happens. */
+static int poll_timeout(void)
+{
+	double first = 0;
+
+	for (int i = 0; i < guest_count; i++)
+		if (guests[i].until && (!first || guests[i].until < first))
+			first = guests[i].until;
+	return first ? milliseconds_until(first) : -1;
+}
+
+/* Looks after a guest. `heard`: its port was not silent just now. */
+static void look_after(struct guest *g, bool heard)
+{
+	if (heard)
+		receive(g);
+	if (g->until && now() >= g->until) {
+		if (g->state == RUNNING)
+			g->until = 0;
+		else if (!heard)
+			lose(g, "it did not answer in time");
+	}
+	if (g->state == READY)
+		start_command(g);
+	if (g->queued)
+		send_queue(g);
+}
+
+static bool all_ended(void)
+{
+	for (int i = 0; i < guest_count; i++)
+		if (guests[i].state != ENDED)
+			return false;
+	return true;
+}
+
+/*
+ * Takes the guests from their start to the end of their commands. Input is read
+ * only when the guest has taken all that was read before, and sending it never
+ * waits: a guest that is itself waiting to get rid of its output takes no
  * input, so one of the two ends must go on reading. @resized is readable when
  * the terminal was, or -1.
  */
-static int carry(struct guest *g, const struct options *o, int resized)
+static void carry(int resized)
 {
-	struct output out = { .fd = STDOUT_FILENO, .label = o->label };
-	struct output err = { .fd = STDERR_FILENO, .label = o->label };
-	bool stdin_open = true;
-	bool size_changed = o->tty; /* maybe while the guest started */
-	int status = -1;
+	bool input_left = guest_count == 1;
 
-	while (status < 0) {
-		if (!g->sending && size_changed) {
-			size_changed = false;
-			send_terminal_size(g);
+	while (!all_ended()) {
+		struct pollfd p[2 + 2 * GUESTS_MAX];
+		bool wants_input;
+
+		for (int i = 0; i < guest_count; i++) {
+			const struct guest *g = &guests[i];
+
+			p[2 + 2 * i] = (struct pollfd){
+				.fd = g->state == ENDED ? -1 : g->port,
+				.events = g->queued ? POLLIN | POLLOUT : POLLIN,
+			};
+			p[3 + 2 * i] = (struct pollfd){
+				.fd = g->console,
+				.events = POLLIN,
+			};
 		}
-		bool wants_input = stdin_open && !g->sending;
-		struct pollfd p[] = {
-			{ .fd = g->port,
-			  .events = g->sending ? POLLIN | POLLOUT : POLLIN },
-			{ .fd = g->console, .events = POLLIN },
-			{ .fd = resized, .events = POLLIN },
-			{ .fd = wants_input || o->tty ? STDIN_FILENO : -1,
-			  .events = wants_input ? POLLIN : 0 },
+		wants_input = input_left && guests[0].state == RUNNING &&
+			      !guests[0].queued;
+		p[0] = (struct pollfd){
+			.fd = wants_input || options.tty ? STDIN_FILENO : -1,
+			.events = wants_input ? POLLIN : 0,
 		};
+		p[1] = (struct pollfd){ .fd = resized, .events = POLLIN };
 
-		if (poll(p, 4, -1) < 0) {
+		if (poll(p, 2 + 2 * (nfds_t)guest_count, poll_timeout()) < 0) {
 			if (errno == EINTR)
 				continue;
 			perror("lab: poll");
-			return EXIT_LAB;
-		}
-		if (p[1].revents)
-			hear_console(g);
-		if (p[2].revents) {
-			struct signalfd_siginfo info;
-
-			size_changed = read(resized, &info, sizeof(info)) > 0;
+			give_up();
 		}
 		/* A closed terminal sends SIGHUP to its session leader only,
 		 * and make, if it is that, waits for us. */
-		if (o->tty && p[3].revents & POLLHUP)
+		if (options.tty && p[0].revents & POLLHUP)
 			end_by_signal(SIGHUP);
-		if (p[3].revents) {
-			int more = send_input(g);
+		if (wants_input && p[0].revents)
+			input_left = queue_input(&guests[0]);
+		if (p[1].revents) {
+			struct signalfd_siginfo info;
 
-			if (more < 0)
-				return EXIT_LAB;
-			stdin_open = more;
+			if (read(resized, &info, sizeof(info)) > 0 &&
+			    guests[0].state == RUNNING)
+				queue_terminal_size(&guests[0]);
 		}
-		if (g->sending && continue_frame(g)) {
-			if (errno != EPIPE) {
-				perror("lab: write to the guest");
-				return EXIT_LAB;
-			}
-			/* Its last words are still to be received. */
-			stdin_open = false;
-		}
-		if (p[0].revents & ~POLLOUT) {
-			int whole = frame_receive(g->port, &g->in, &g->in_have);
-
-			if (whole > 0) {
-				status = obey(g, o, &out, &err);
-			} else if (whole < 0) {
-				fail(g, "its console said");
-				report(g, "the guest died");
-				return EXIT_LAB;
-			}
+		for (int i = 0; i < guest_count; i++) {
+			if (p[3 + 2 * i].revents)
+				hear_console(&guests[i]);
+			look_after(&guests[i], p[2 + 2 * i].revents & ~POLLOUT);
 		}
 	}
-	(void)!end_line(&err);
-	if (end_line(&out) && status == 0) {
-		perror("lab: standard output");
-		status = EXIT_LAB;
-	}
-	return status;
 }
 
-/* A shell has no socketpair(2). Returns only if something failed. */
-static int with_wire(char *argv[])
+/* Runs the guests. Returns the exit status of their commands. */
+static int run_guests(void)
 {
-	char text[32];
-	int wire[2];
+	int resized = options.tty ? watch_terminal_size() : -1;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, wire)) {
+	if (guest_count > 1 &&
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire)) {
 		perror("lab: socketpair");
-		return EXIT_LAB;
+		give_up();
 	}
-	snprintf(text, sizeof(text), "%d %d", wire[0], wire[1]);
-	setenv("LAB_WIRE", text, 1);
-	execv(argv[0], argv);
-	perror(argv[0]);
-	return EXIT_LAB;
+	for (int i = 0; i < guest_count; i++)
+		start_guest(&guests[i], options.restore);
+	carry(resized);
+	kill_all();
+	for (int i = 0; i < guest_count; i++)
+		if (guests[i].status)
+			return guests[i].status;
+	return 0;
 }
 
 /*
@@ -1041,115 +1126,74 @@ static int print_tsc_khz(void)
 	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int parse_options(int argc, char *argv[], struct options *o)
+/* Takes from our arguments a number, and so many words after it. */
+static int take_words(int argc, char *argv[], struct words *words)
+{
+	words->count = optind < argc ? atoi(argv[optind++]) : -1;
+	words->list = argv + optind;
+	if (words->count < 0 || words->count > argc - optind)
+		return -1;
+	optind += words->count;
+	return 0;
+}
+
+/* Takes the options before a guest, some of which are for all, and the guest. */
+static int take_guest(int argc, char *argv[], struct guest *g)
 {
 	int option;
 
-	while ((option = getopt(argc, argv, "+p:ti:s:d:l:n:w:e:k:D:")) != -1)
+	g->port = g->monitor = g->console = -1;
+	g->out.fd = STDOUT_FILENO;
+	g->err.fd = STDERR_FILENO;
+	while ((option = getopt(argc, argv, "+ti:s:d:l:p:")) != -1)
 		switch (option) {
-		case 'p':
-			if (o->parameter_count == PARAMETERS_MAX)
-				return -1;
-			o->parameters[o->parameter_count++] = optarg;
-			break;
 		case 't':
-			o->tty = true;
+			options.tty = true;
 			break;
 		case 'i':
-			o->restore = optarg;
+			options.restore = optarg;
 			break;
 		case 's':
-			o->save = optarg;
+			options.save = optarg;
 			break;
 		case 'd':
-			o->deadline = atoi(optarg);
+			options.deadline = atoi(optarg);
 			break;
 		case 'l':
-			o->label = optarg;
+			g->out.label = g->err.label = optarg;
 			break;
-		case 'n':
-			o->notify_fd = atoi(optarg);
-			break;
-		case 'w':
-			o->wait_fd = atoi(optarg);
-			break;
-		case 'e':
-			o->ended_fd = atoi(optarg);
-			break;
-		case 'k':
-			o->keep_fd = atoi(optarg);
-			break;
-		case 'D':
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			if (getppid() != atoi(optarg)) /* it ended before */
+		case 'p':
+			if (g->parameter_count == PARAMETERS_MAX)
 				return -1;
+			g->parameters[g->parameter_count++] = optarg;
 			break;
 		default:
 			return -1;
 		}
-	if (optind >= argc)
-		return -1;
-	o->qemu_argc = atoi(argv[optind++]);
-	o->qemu = argv + optind;
-	o->command = o->qemu + o->qemu_argc;
-	if (o->qemu_argc < 1 || o->qemu_argc > QEMU_ARGS_MAX ||
-	    o->qemu_argc > argc - optind || !o->save != !!*o->command)
+	if (take_words(argc, argv, &g->qemu) ||
+	    take_words(argc, argv, &g->command) || g->qemu.count < 1 ||
+	    g->qemu.count > QEMU_ARGS_MAX ||
+	    !options.save != !!g->command.count)
 		return -1;
 	return 0;
 }
 
-/* A descriptor that is readable when the terminal was resized, or -1. */
-static int watch_terminal_size(void)
-{
-	sigset_t resized;
-
-	sigemptyset(&resized);
-	sigaddset(&resized, SIGWINCH);
-	sigprocmask(SIG_BLOCK, &resized, NULL);
-	return signalfd(-1, &resized, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 int main(int argc, char *argv[])
 {
-	static struct guest g;
-	struct options o = { .deadline = 60,
-			     .notify_fd = -1,
-			     .wait_fd = -1,
-			     .ended_fd = -1,
-			     .keep_fd = -1 };
-	int status, resized = -1;
-
 	if (open_standard_streams())
 		return EXIT_LAB;
-	if (argc > 2 && !strcmp(argv[1], "-W"))
-		return with_wire(argv + 2);
 	if (argc == 2 && !strcmp(argv[1], "-f"))
 		return print_tsc_khz();
-	if (parse_options(argc, argv, &o)) {
-		fprintf(stderr,
-			"lab-host: called by tests/lab/lab; see its help\n");
-		return EXIT_LAB;
-	}
+	do {
+		if (guest_count == GUESTS_MAX ||
+		    take_guest(argc, argv, &guests[guest_count])) {
+			fprintf(stderr, "lab-host: called by tests/lab/lab; "
+					"see its help\n");
+			return EXIT_LAB;
+		}
+		guest_count++;
+	} while (optind < argc);
 
 	handle_signals();
-	g.port = g.monitor = g.console = -1;
-	if (o.save)
-		return make_snapshot(&g, &o);
-	if (start_guest(&g, &o))
-		return EXIT_LAB;
-
-	if (o.tty) {
-		resized = watch_terminal_size();
-		make_terminal_raw();
-	}
-	wait_for_byte(o.wait_fd, LISTEN_SECONDS * 1000);
-	begin_frame(&g, FRAME_GO, 0);
-	status = carry(&g, &o, resized);
-	write_byte(o.notify_fd);
-	write_byte(o.ended_fd);
-	if (status == READER_GONE)
-		end_by_signal(SIGPIPE);
-	wait_for_byte(o.keep_fd, -1);
-	end_qemu(&g);
-	return status;
+	return options.save ? make_snapshot(&guests[0]) : run_guests();
 }

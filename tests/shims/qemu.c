@@ -9,6 +9,9 @@
  * the port and the monitor's QMP. HOW it misbehaves:
  *
  *   well          not at all: the command prints its input, and exits with 3
+ *   ends-well     the same with status 0
+ *   prints        10000 numbered lines on each stream, in pieces
+ *   listens       says so, after half a second
  *   late-reader   prints 8 MB before it reads any input
  *   deaf          neither reads nor prints once the command has started
  *   half-frame    sends half a frame and no more
@@ -33,7 +36,7 @@
 
 #include "../lab/frames.h"
 
-enum { CHUNK = 32 * 1024 };
+enum { CHUNK = 32 * 1024, LINES = 10000 };
 
 static const char snapshot[] = "what QEMU would have written";
 
@@ -112,6 +115,31 @@ static void print(int port, struct frame *f, size_t len)
 		exit(1);
 }
 
+/* The same on both streams, cut without regard to the lines. */
+static void print_lines(int port, struct frame *f)
+{
+	static char text[LINES * 40];
+	size_t len = 0, piece = 1000;
+
+	for (int i = 1; i <= LINES; i++)
+		len += (size_t)sprintf(text + len, "a line, number %d\n", i);
+	for (size_t at = 0; at < len; at += piece) {
+		if (piece > len - at)
+			piece = len - at;
+		memcpy(f->data, text + at, piece);
+		if (frame_send(port, f, FRAME_OUT, piece) ||
+		    frame_send(port, f, FRAME_ERR, piece))
+			exit(1);
+	}
+}
+
+static void listen_late(int port, struct frame *f)
+{
+	usleep(500000);
+	print(port, f, 8);
+	frame_send(port, f, FRAME_LISTENING, 0);
+}
+
 static void run_command(int port, struct frame *f, const char *how)
 {
 	uint8_t head[FRAME_HEAD] = { 0xff, 0xff, 0xff, 0xff, FRAME_OUT };
@@ -124,6 +152,10 @@ static void run_command(int port, struct frame *f, const char *how)
 		(void)!write(port, head, sizeof(head));
 	if (is(how, "no-status"))
 		frame_send(port, f, FRAME_EXIT, 0);
+	if (is(how, "prints"))
+		print_lines(port, f);
+	if (is(how, "listens"))
+		listen_late(port, f);
 	if (is(how, "late-reader"))
 		for (int i = 0; i < 256; i++)
 			print(port, f, CHUNK);
@@ -136,7 +168,7 @@ static void run_command(int port, struct frame *f, const char *how)
 		if (frame_send(port, f, FRAME_OUT, f->len))
 			exit(1);
 	}
-	f->data[0] = 3;
+	f->data[0] = is(how, "ends-well") ? 0 : 3;
 	frame_send(port, f, FRAME_EXIT, 1);
 	pause();
 }
