@@ -512,6 +512,22 @@ through"
 	assert_line 'server | again'
 }
 
+@test "start: QEMU that made no snapshot is asked again, but not within five minutes" {
+	fresh_cache
+	export LAB_ACCEL=tcg
+	limited "$lab" run -- true
+	cd "$LAB_CACHE"/parts-*
+	rm snapshot restored.sums
+	echo "$EPOCHSECONDS" >no-snapshot
+	run -0 limited "$lab" run -- echo through
+	assert_output $'lab: no snapshot could be made: cold boot\nthrough'
+	echo $((EPOCHSECONDS - 301)) >no-snapshot
+	run -0 limited "$lab" run -- echo through
+	assert_line through
+	run -0 limited "$lab" run -- echo silent
+	assert_output silent
+}
+
 @test "start: a disk that is full is a reason, and no folder is left" {
 	((EUID == 0)) || skip "mounting needs root"
 	local own=${LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rdma-workbook}
