@@ -959,18 +959,7 @@ static int watch_terminal_size(void)
 	return signalfd(-1, &resized, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Receives from the port of a guest, which is readable or at its end. */
-static void receive(struct guest *g)
-{
-	int whole = frame_receive(g->port, &g->in, &g->in_have);
-
-	if (whole < 0 && errno != EPROTO)
-		lose(g, "QEMU ended");
-	else if (whole < 0 || (whole > 0 && obey(g)))
-		lose(g, "it speaks nonsense");
-}
-
-/* When the first of the guests is to be looked after, if nothing happens. */
+/* How long poll(2) may wait for the guests until one of them is late. */
 static int poll_timeout(void)
 {
 	double first = 0;
@@ -981,11 +970,21 @@ static int poll_timeout(void)
 	return first ? milliseconds_until(first) : -1;
 }
 
-/* Looks after a guest. `heard`: its port was not silent just now. */
-static void look_after(struct guest *g, bool heard)
+/*
+ * Takes a guest one step on. @heard: its port is readable, or at its end. A
+ * guest that is heard is not late: we may have been busy with the other one.
+ */
+static void step(struct guest *g, bool heard)
 {
+	int whole = 0;
+
 	if (heard)
-		receive(g);
+		whole = frame_receive(g->port, &g->in, &g->in_have);
+	if (whole < 0 && errno != EPROTO)
+		lose(g, "QEMU ended");
+	else if (whole < 0 || (whole > 0 && obey(g)))
+		lose(g, "it speaks nonsense");
+
 	if (g->until && now() >= g->until) {
 		if (g->state == RUNNING)
 			g->until = 0;
@@ -1015,31 +1014,26 @@ static bool all_ended(void)
  */
 static void carry(int resized)
 {
-	bool input_left = guest_count == 1;
+	bool input_left = guest_count == 1, wants_input;
+	struct pollfd p[2 + 2 * GUESTS_MAX];
 
 	while (!all_ended()) {
-		struct pollfd p[2 + 2 * GUESTS_MAX];
-		bool wants_input;
-
-		for (int i = 0; i < guest_count; i++) {
-			const struct guest *g = &guests[i];
-
-			p[2 + 2 * i] = (struct pollfd){
-				.fd = g->state == ENDED ? -1 : g->port,
-				.events = g->queued ? POLLIN | POLLOUT : POLLIN,
-			};
-			p[3 + 2 * i] = (struct pollfd){
-				.fd = g->console,
-				.events = POLLIN,
-			};
-		}
 		wants_input = input_left && guests[0].state == RUNNING &&
 			      !guests[0].queued;
-		p[0] = (struct pollfd){
-			.fd = wants_input || options.tty ? STDIN_FILENO : -1,
-			.events = wants_input ? POLLIN : 0,
-		};
-		p[1] = (struct pollfd){ .fd = resized, .events = POLLIN };
+		p[0].fd = wants_input || options.tty ? STDIN_FILENO : -1;
+		p[0].events = wants_input ? POLLIN : 0;
+		p[1].fd = resized;
+		p[1].events = POLLIN;
+		for (int i = 0; i < guest_count; i++) {
+			const struct guest *g = &guests[i];
+			struct pollfd *port = &p[2 + 2 * i];
+			struct pollfd *console = &p[3 + 2 * i];
+
+			port->fd = g->state == ENDED ? -1 : g->port;
+			port->events = g->queued ? POLLIN | POLLOUT : POLLIN;
+			console->fd = g->console;
+			console->events = POLLIN;
+		}
 
 		if (poll(p, 2 + 2 * (nfds_t)guest_count, poll_timeout()) < 0) {
 			if (errno == EINTR)
@@ -1063,7 +1057,7 @@ static void carry(int resized)
 		for (int i = 0; i < guest_count; i++) {
 			if (p[3 + 2 * i].revents)
 				hear_console(&guests[i]);
-			look_after(&guests[i], p[2 + 2 * i].revents & ~POLLOUT);
+			step(&guests[i], p[2 + 2 * i].revents & ~POLLOUT);
 		}
 	}
 }
