@@ -54,14 +54,15 @@ ends_with() {
 	((status == $1)) || fail "status $status, not $1"
 }
 
-# Kills the terminal of script(1), which was started last, when $1 is in its output.
+# Kills the terminal of script(1), which was started last, when $1 is in its output. The
+# guest is known by the folder that it can change.
 close_terminal_at() {
 	local script=$!
 	eventually grep -qs "$1" "$scratch/typescript"
 	local pid pids
-	mapfile -t pids < <(pgrep -f "qemu.*$project/build|qemu.*$scratch")
-	((${#pids[@]}))
+	mapfile -t pids < <(pgrep -f "qemu.*path=$BATS_TEST_TMPDIR")
 	kill -KILL "$script"
+	((${#pids[@]}))
 	for pid in "${pids[@]}"; do
 		eventually gone "$pid"
 	done
@@ -391,14 +392,14 @@ RoCE v2"
 
 @test "terminal: one that is closed ends the guest" {
 	# The typescript begins with the command itself, in which "up 42" does not occur.
-	script -qefc "$lab run -- sh -c 'echo up \$((40 + 2)); exec sleep 60'" \
+	script -qefc "$lab run --writable $BATS_TEST_TMPDIR -- sh -c 'echo up \$((40 + 2)); exec sleep 60'" \
 		"$scratch/typescript" >/dev/null 2>&1 </dev/zero 3>&- &
 	close_terminal_at 'up 42'
 }
 
 @test "terminal: one that is closed ends the guest of make run-05, which the kernel tells make only" {
-	make -s -C "$project" "BUILD=$scratch/out" build
-	RDMA=lab script -qefc "exec make -C $project BUILD=$scratch/out run-05 \
+	make -s -C "$project" "BUILD=$BATS_TEST_TMPDIR" build
+	RDMA=lab script -qefc "exec make -C $project BUILD=$BATS_TEST_TMPDIR run-05 \
 		ARGS='-n 1000000'" "$scratch/typescript" >/dev/null 2>&1 </dev/zero 3>&- &
 	close_terminal_at 'server | '
 }
