@@ -503,12 +503,12 @@ through"
 		truncate -s 100000 "$parts/snapshot"
 		(cd "$parts" && cksum lab-host tsc-khz snapshot >restored.sums)
 	done
-	run -0 limited "$lab" pair -- echo through -- echo through
+	LIMIT=100 run -0 limited "$lab" pair -- echo through -- echo through
 	for side in server client; do
 		assert_line "$side | through"
 		assert_line --partial "$side | lab: snapshot not usable"
 	done
-	run -0 limited "$lab" pair -- echo again -- echo again
+	LIMIT=100 run -0 limited "$lab" pair -- echo again -- echo again
 	refute_line --partial 'not usable'
 	assert_line 'server | again'
 }
@@ -517,12 +517,13 @@ through"
 	fresh_cache
 	export LAB_ACCEL=tcg
 	limited "$lab" run -- true
-	cd "$LAB_CACHE"/parts-*
-	rm snapshot restored.sums
-	echo "$EPOCHSECONDS" >no-snapshot
+	local parts
+	parts=$(compgen -G "$LAB_CACHE/parts-*")
+	rm "$parts"/{snapshot,restored.sums}
+	echo "$EPOCHSECONDS" >"$parts/no-snapshot"
 	run -0 limited "$lab" run -- echo through
 	assert_output $'lab: no snapshot could be made: cold boot\nthrough'
-	echo $((EPOCHSECONDS - 301)) >no-snapshot
+	echo $((EPOCHSECONDS - 301)) >"$parts/no-snapshot"
 	run -0 limited "$lab" run -- echo through
 	assert_line through
 	run -0 limited "$lab" run -- echo silent

@@ -28,9 +28,10 @@
  *
  * Two guests are a server and a client, joined by a wire. They start at the
  * same time; but the client's command starts when the server's listens on a TCP
- * socket, has ended, or has run for LISTEN_SECONDS. Both guests stay until both
- * commands ended, as machines would, because the other one may still wait for
- * an acknowledgement. Our standard input is not read.
+ * socket, has ended, or did not listen for LISTEN_SECONDS while both guests
+ * were ready. Both guests stay until both commands ended, as machines would,
+ * because the other one may still wait for an acknowledgement. Our standard
+ * input is not read.
  *
  * Exit status: the command's, of two the first one that is not 0; 125 when a
  * guest could not run its command. With -s: 1 when the snapshot could not be
@@ -920,6 +921,9 @@ static int obey(struct guest *g)
 	case FRAME_SET_UP:
 		g->state = READY;
 		g->until = 0;
+		/* This guest's start made its server slow: begin again. */
+		if (guests[0].state == RUNNING && guests[0].until)
+			guests[0].until = now() + LISTEN_SECONDS;
 		/* A boot works, so the snapshot is bad: have a new one made. */
 		if (options.restore && !g->restored)
 			unlink(options.restore);
@@ -1131,7 +1135,7 @@ static int take_words(int argc, char *argv[], struct words *words)
 	return 0;
 }
 
-/* Takes the options before a guest, some of which are for all, and the guest. */
+/* Takes the options before a guest, some of them for all, and the guest. */
 static int take_guest(int argc, char *argv[], struct guest *g)
 {
 	int option;
