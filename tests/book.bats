@@ -54,7 +54,7 @@ setup_file() {
 # What was seen of $1.
 seen() { sed -n "s/^$1 //p" "$dir/seen"; }
 
-texts() { printf '%s\n' "$project"/README.md "$project"/*/README.md "$project"/docs/*.md; }
+texts() { printf '%s\n' "$project"/README.md "$project"/[0-9][0-9]-*/README.md "$project"/docs/*.md; }
 
 @test "book: no error in Chromium's log, no script, nothing fetched" {
 	assert_equal "$(grep -E 'CONSOLE|ERR_' "$dir/log")" ""
