@@ -220,6 +220,7 @@ test-arm64: ## guests of another root and processor, emulated
 
 .PHONY: test-web
 test-web: web ## the web site, in headless Chromium
+	$(Q)tests/lab/packages grade
 	$(Q)tests/web/run $(BUILD)/web
 
 .PHONY: torture soak
@@ -241,6 +242,11 @@ bench-lab: $(programs) $(peer) ## how long a person waits: guests, programs, che
 	$(Q)tests/lab/packages grade bench
 	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/lab
 
+.PHONY: bench-calls
+bench-calls: $(programs) $(OUT)/tests/bench/udp_pingpong ## what a round trip costs: system calls, instructions, packets
+	$(Q)tests/lab/packages bench
+	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/calls
+
 .PHONY: bench-growth
 bench-growth: $(programs) $(peer) ## time and memory, as guests, messages and classes grow; ROUNDS=1
 	$(Q)tests/lab/packages grade bench
@@ -249,17 +255,23 @@ bench-growth: $(programs) $(peer) ## time and memory, as guests, messages and cl
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
 c_files = $(wildcard [0-9][0-9]-*/*.c common/*.c tests/lab/*.c tests/grading/*.c tests/shims/*.c tests/grading/solutions/*.c tests/torture/*.c tests/bench/*.c)
-lint: ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
-	$(Q)NO_INSTALL=1 tests/lab/packages test
-	$(Q)for file in $(c_files); do \
-		warnings="$(WARNINGS)"; \
-		case $$file in */exercise.c|*/broken.c|tests/grading/solutions/*) \
-			warnings="$$warnings $(EXERCISE_WARNINGS)" ;; esac; \
-		gcc -std=c11 $$warnings -Werror -O2 -fanalyzer $(CPPFLAGS) -iquote common -c -o /dev/null $$file && \
-		clang -std=c11 $$warnings -Werror $(CPPFLAGS) -iquote common -fsyntax-only $$file && \
-		clang-tidy --quiet $$file -- -std=c11 $(CPPFLAGS) -iquote common 2>/dev/null || exit 1; \
-	done
+headers = $(wildcard [0-9][0-9]-*/*.h common/*.h tests/*/*.h)
+lint_flags = $(WARNINGS) -Werror $(CPPFLAGS) -iquote common \
+	$(if $(filter %/exercise.c %/broken.c tests/grading/solutions/%,$<),$(EXERCISE_WARNINGS))
+linted = $(c_files:%=$(BUILD)/lint/%.ok)
+lint: $(linted) ## gcc -fanalyzer, clang, clang-tidy and shellcheck, all silent
 	$(Q)shellcheck -x $(scripts)
+
+# A file is looked at again when it has changed, or any header, or how it is looked at.
+$(linted): $(BUILD)/lint/%.ok: % $(headers) Makefile .clang-tidy | lint-packages
+	$(Q)mkdir -p $(@D)
+	$(Q)gcc -std=c11 $(lint_flags) -O2 -fanalyzer -c -o /dev/null $<
+	$(Q)clang -std=c11 $(lint_flags) -fsyntax-only $<
+	$(Q)clang-tidy --quiet $< -- -std=c11 $(CPPFLAGS) -iquote common 2>/dev/null
+	$(Q)touch $@
+.PHONY: lint-packages
+lint-packages:
+	$(Q)NO_INSTALL=1 tests/lab/packages test
 
 ##@ Cleaning
 .PHONY: clean

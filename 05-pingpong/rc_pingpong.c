@@ -377,7 +377,8 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 		if (!own_kind && (sent < posted || compared < received))
 			our_turn = false;
 
-		/* 9. The answer goes out before we look at what it answers. */
+		/* 9. The answer goes out first. All else can wait until it is
+		 * under way. */
 		if (our_turn && posted < opt->iters && posted - sent < SENDS) {
 			const uint8_t *from = out;
 
@@ -395,6 +396,11 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 		if (compared < received) {
 			bool echo = more->check && !own_kind && posted > 0;
 
+			last = now;
+			now = clock_ns(CLOCK_MONOTONIC);
+			/* The server's first message answers nothing. */
+			if (client || compared > 0)
+				histogram_add(&trips, now - last);
 			if (compare(pattern, mr, message.byte_len, compared,
 				    echo ? out : NULL) ||
 			    post_receive(qp, mr, compared + more->rx_depth))
@@ -417,11 +423,6 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 			continue;
 		}
 
-		/* It answers what we sent last, if we have sent anything. */
-		last = now;
-		now = clock_ns(CLOCK_MONOTONIC);
-		if (posted > 0)
-			histogram_add(&trips, now - last);
 		message = wc;
 		received++;
 	}

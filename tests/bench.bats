@@ -29,3 +29,28 @@ setup_file() { export LIMIT=300; }
 		run -1 limited "$project/tests/bench/bench"
 	assert_output --partial 'bench: ibv_rc_pingpong never reached its end with 64 bytes'
 }
+
+@test "bench-calls: a message is one system call, and a packet and its acknowledgement" {
+	ITERS=50 PROGRAMS='rc_pingpong -e' run -0 limited "$project/tests/bench/calls"
+	assert_line --regexp '^rc_pingpong -e +64 .* write 1\.0'
+	run -0 cat "$BUILD/bench/calls.csv"
+	assert_line --index 0 'program,bytes,run,what,number'
+	# 50 messages each way: fewer packets than these there cannot be.
+	run -0 awk -F , '/^rc_pingpong -e,64,once,counter_sent_pkts,/ { print ($5 >= 200) }' \
+		"$BUILD/bench/calls.csv"
+	assert_output 1
+}
+
+@test "bench-growth: each list is measured, and a dash leaves one out" {
+	GUESTS=- SIZES='1 4096' ITERS=10 CLASS=1 ROUNDS=1 run -0 limited "$project/tests/bench/growth"
+	assert_line --regexp '^size \(us\) +1 +[0-9]+\.[0-9]{2}$'
+	assert_line --regexp '^size \(us\) +4096 +[0-9]+\.[0-9]{2}$'
+	assert_line --regexp '^iterations \(us\) +10 +[0-9]+\.[0-9]{2}$'
+	assert_line --regexp '^grade-all \(s\) +1 +[0-9]+\.[0-9]{2}$'
+	refute_line --regexp '^guests'
+	run -0 cat "$BUILD/bench/growth.csv"
+	assert_line --index 0 'what,number,value'
+	if type -P gnuplot >/dev/null; then
+		run -0 xmllint --noout "$BUILD/bench/growth.svg"
+	fi
+}
