@@ -3,7 +3,7 @@
 load helpers
 
 @test "corpus: good ones get all points, bad ones not those of their check, attacks none" {
-	unset BUILD MAKEFLAGS MAKELEVEL
+	unset BUILD MAKEFLAGS MAKELEVEL LAB_CPUS
 	cd "$project"
 	run make test-corpus PART="${CORPUS:-1/3}"
 	assert_success

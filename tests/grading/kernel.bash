@@ -7,8 +7,8 @@ tracing=/sys/kernel/tracing
 
 # --- objects -----------------------------------------------------------------
 
-# Sets `objects`: what the kernel has of the kind $1 (qp, mr, cq, pd, ctx) that is the
-# program's, a line each.
+# kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
+# is the program's, a line each.
 kernel() {
 	local line
 	objects=()
@@ -19,23 +19,23 @@ kernel() {
 			objects+=("$line")
 		fi
 	done < <(exec rdma -d resource show "$1")
-	lookers+="$! "	# the process of the substitution
+	looker_pids+="$! "	# the process of the substitution
 }
 
 # released KIND...: is nothing left of these kinds? The context must be the one that
 # keep_context() has seen: closing that one releases everything, too, but is not the task.
 released() {
 	local kind
-	witness="rdma resource show:"
+	evidence="rdma resource show:"
 	for kind; do
 		kernel "$kind"
-		witness+=" $kind ${#objects[@]}"
+		evidence+=" $kind ${#objects[@]}"
 		if ((${#objects[@]})); then
 			return 1
 		fi
 	done
 	kernel ctx
-	witness+=" ctx ${#objects[@]}"
+	evidence+=" ctx ${#objects[@]}"
 	[[ ${objects[*]} == "$context" ]]
 }
 
@@ -54,8 +54,8 @@ field() {
 # Is the program's queue pair in RTS?
 in_rts() {
 	kernel qp
-	witness=${objects[0]:-no queue pair}
-	[[ $witness == *" state RTS "* ]]
+	evidence=${objects[0]:-no queue pair}
+	[[ $evidence == *" state RTS "* ]]
 }
 
 # Sets `ours` and `theirs` to the queue pairs of the program and of the peer.
@@ -68,7 +68,7 @@ both_queue_pairs() {
 # has FIELD VALUE: does the kernel say this of our queue pair?
 has() {
 	field "$1" "$ours"
-	witness=$ours
+	evidence=$ours
 	[[ $value == "$2" ]]
 }
 
@@ -78,15 +78,15 @@ same() {
 	field "$2" "$theirs"
 	wanted=$value
 	field "$1" "$ours"
-	printf -v witness "your %s: 0x%06x, the peer's %s: 0x%06x" \
+	printf -v evidence "your %s: 0x%06x, the peer's %s: 0x%06x" \
 		"$1" "${value:-0}" "$2" "${wanted:-0}"
 	[[ $value && $value == "$wanted" ]]
 }
 
-# Is there a region of $1 bytes?
+# has_region SIZE: is there a region of SIZE bytes?
 has_region() {
 	kernel mr
-	witness=${objects[*]:-no memory region}
+	evidence=${objects[*]:-no memory region}
 	printf '%s\n' "${objects[@]}" | grep -q " mrlen $1 "
 }
 
@@ -120,7 +120,7 @@ calls_of() {
 	for line in "${all[@]}"; do
 		# shellcheck disable=SC2053 # a pattern
 		if [[ $line =~ -([0-9]+)\ +\[[0-9]+\].*:\ $1:\ \([^\)]*\)\ ?(.*)$ &&
-			" $peer_pid$lookers" != *" ${BASH_REMATCH[1]} "* && ${BASH_REMATCH[2]} == $pattern ]]; then
+			" $peer_pid$looker_pids" != *" ${BASH_REMATCH[1]} "* && ${BASH_REMATCH[2]} == $pattern ]]; then
 			calls+=("${BASH_REMATCH[2]}")
 		fi
 	done
@@ -138,7 +138,7 @@ right_mtu() {
 	calls_of modify 'state=2 *'
 	local asked=${#calls[@]}
 	calls_of modify 'state=2 mtu=3 *'
-	witness="path_mtu: ${#calls[@]} of $asked calls that ask for RTR have IBV_MTU_1024"
+	evidence="path_mtu: ${#calls[@]} of $asked calls that ask for RTR have IBV_MTU_1024"
 	((${#calls[@]} == asked))
 }
 
@@ -146,7 +146,13 @@ right_mtu() {
 # never showed.
 watch_registrations() {
 	# shellcheck disable=SC2016 # they are the kernel's
-	probe reg_mr rxe_reg_user_mr 'length=$arg3:u64' 'access=$arg5:x32'
+	local length='$arg3:u64' access='$arg5:x32'
+	# On a 32-bit processor, a number of 64 bits takes the places of two arguments.
+	if [[ $HOSTTYPE == i[3-6]86 ]]; then
+		# shellcheck disable=SC2016
+		length='$arg4:u32' access='$arg8:x32'
+	fi
+	probe reg_mr rxe_reg_user_mr "length=$length" "access=$access"
 }
 
 watch_rights() {
@@ -163,7 +169,7 @@ may_only_write() {
 	calls_of modify 'state=1 *'
 	queue_pair=${calls[*]: -1}
 	region=${region##*access=} queue_pair=${queue_pair##*access=}
-	witness="ibv_reg_mr(): access ${region:-none}; to INIT: qp_access_flags ${queue_pair:-none}"
+	evidence="ibv_reg_mr(): access ${region:-none}; to INIT: qp_access_flags ${queue_pair:-none}"
 	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
 }
 
@@ -171,27 +177,28 @@ may_only_write() {
 watch_events() {
 	# shellcheck disable=SC2016 # they are the kernel's
 	probe arm rxe_req_notify_cq 'flags=$arg2:x32'
+	# As many bits as a register of any processor has: the number of bytes is small.
 	# shellcheck disable=SC2016
-	probe :event ib_uverbs_comp_event_read 'got=$retval:s64'
+	probe :event ib_uverbs_comp_event_read 'got=$retval:s32'
 }
 
-# Has the kernel been asked $1 times for an event for any completion? 0x2 means that, and
-# 0x1 solicited ones alone.
+# armed N: has the kernel been asked N times for an event for any completion? 0x2 means that,
+# and 0x1 solicited ones alone.
 armed() {
 	calls_of arm flags=0x1
-	witness="ibv_req_notify_cq(): ${#calls[@]} times for solicited messages only"
+	evidence="ibv_req_notify_cq(): ${#calls[@]} times for solicited messages only"
 	calls_of arm flags=0x2
-	witness+=", ${#calls[@]} times for any"
+	evidence+=", ${#calls[@]} times for any"
 	((${#calls[@]} >= $1))
 }
 
-# Has the program read $1 events from its completion channel, or does it soon?
+# took_events N: has the program read N events from its completion channel, or does it soon?
 took_events() {
 	local deadline=5
 	wait_begins
 	while :; do
 		calls_of event 'got=[1-9]*'
-		witness="${#calls[@]} events were read from the completion channel"
+		evidence="${#calls[@]} events were read from the completion channel"
 		if ((${#calls[@]} >= $1)); then
 			return 0
 		elif ! running || late; then
@@ -221,13 +228,13 @@ look_at_queues() {
 # right_receives SIZE: is each receive as long as a slot, and in the one that its wr_id names?
 right_receives() {
 	local receive id address length first=''
-	witness="no receive is posted"
+	evidence="no receive is posted"
 	for receive in "${receives[@]}"; do
 		read -r id address length <<<"$receive"
 		if [[ ! $first ]]; then
 			first=$((address - id * $1))
 		fi
-		witness="wr_id $id: $length bytes, $((address - first)) after the first one's"
+		evidence="wr_id $id: $length bytes, $((address - first)) after the first one's"
 		((length == $1 && address == first + id * $1)) || return
 	done
 	((${#receives[@]}))
@@ -238,7 +245,7 @@ all_signaled() {
 	local send opcode flags
 	for send in "${sends[@]}"; do
 		read -r opcode flags _ <<<"$send"
-		witness="send_flags $flags"
+		evidence="send_flags $flags"
 		((opcode != $1 || flags & 2)) || return
 	done
 }
@@ -246,7 +253,7 @@ all_signaled() {
 # swaps COMPARE SWAP: is the last request such a COMPARE_AND_SWAP?
 swaps() {
 	local request=${sends[*]: -1}
-	witness="posted: opcode, send_flags, bytes, compare_add, swap: $request"
+	evidence="posted: opcode, send_flags, bytes, compare_add, swap: $request"
 	[[ $request == "5 "*" 8 $1 $2" ]]
 }
 
@@ -255,7 +262,7 @@ swaps() {
 has_taken() {
 	look_at_queues
 	local new=$(((taken - taken_before) & (ring - 1)))
-	witness="completions: $new taken from the queue, $(((posted - taken) & (ring - 1))) left there"
+	evidence="completions: $new taken from the queue, $(((posted - taken) & (ring - 1))) left there"
 	taken_before=$taken
 	((new >= $1 && posted == taken))
 }
@@ -321,5 +328,5 @@ remember_counters() {
 counted() {
 	counter "$1"
 	((value -= counted_before[$1]))
-	witness="$1 +$value"
+	evidence="$1 +$value"
 }

@@ -11,10 +11,10 @@ key='0[xX]([0-9a-fA-F]{1,8})'
 # Sets `flags` to what LETTERS are as values of `enum ibv_access_flags`.
 access_flags() {
 	flags=0
-	[[ $1 != *L* ]] || ((flags |= 1))
-	[[ $1 != *W* ]] || ((flags |= 2))
-	[[ $1 != *R* ]] || ((flags |= 4))
-	[[ $1 != *A* ]] || ((flags |= 8))
+	if [[ $1 == *L* ]]; then ((flags |= 1)); fi
+	if [[ $1 == *W* ]]; then ((flags |= 2)); fi
+	if [[ $1 == *R* ]]; then ((flags |= 4)); fi
+	if [[ $1 == *A* ]]; then ((flags |= 8)); fi
 	printf -v flags 0x%x "$flags"
 }
 
@@ -43,16 +43,16 @@ right_flags() {
 	for letters in "${granted[@]}"; do
 		access_flags "$letters"
 		want+=("$flags")
-		[[ ${calls[i]:-} != *access=$flags ]] || ((i += 1))
+		if [[ ${calls[i]:-} == *access=$flags ]]; then ((i += 1)); fi
 	done
-	witness="ibv_reg_mr(): ${calls[*]##*access=}; asked for: ${want[*]}"
+	evidence="ibv_reg_mr(): ${calls[*]##*access=}; asked for: ${want[*]}"
 	local IFS=$'\n'
 	((i == ${#calls[@]})) || [[ $(uniq <<<"${calls[*]##*access=}") == $(uniq <<<"${want[*]}") ]]
 }
 
 right_count() {
 	kernel mr
-	witness="rdma resource show mr: ${#objects[@]}"
+	evidence="rdma resource show mr: ${#objects[@]}"
 	((${#objects[@]} == ${#granted[@]}))
 }
 
@@ -60,7 +60,7 @@ right_length() {
 	local object
 	for object in "${objects[@]}"; do
 		field mrlen "$object"
-		witness=$object
+		evidence=$object
 		[[ $value == "$length" ]] || return 1
 	done
 }
@@ -79,9 +79,9 @@ right_keys() {
 	done
 }
 
-has_keys() {
+has_keys() { # On a 32-bit processor, rdma(8) prints random digits before those of a key.
 	field lkey "$1"
-	((value == $2)) && field rkey "$1" && ((value == $3))
+	(((value & 0xffffffff) == $2)) && field rkey "$1" && (((value & 0xffffffff) == $3))
 }
 
 # refused_with ERROR LETTERS...: does the program say that these were refused?
@@ -100,7 +100,7 @@ check_exercise() {
 	start exercise "$length" "${ask[@]}"
 	reach 02.1 registered || return
 	expect 02.1 "registered with other access flags than asked for" right_flags
-	((!${#calls[@]})) || ok 02.1
+	if ((${#calls[@]})); then ok 02.1; fi
 	expect 02.2 "not ${#granted[@]} regions" right_count &&
 		expect 02.2 "a region of another length than $length" right_length && ok 02.2
 	if printed '*register_buffer() returned *' || printed '*: refused (null)'; then
@@ -135,7 +135,7 @@ whole_buffer() {
 	kernel mr
 	calls_of reg_mr
 	field mrlen "${objects[0]:-}"
-	witness="${objects[*]:-no region}"
+	evidence="${objects[*]:-no region}"
 	((${#objects[@]} == 1)) && [[ $value == "$length" && ${calls[*]} == *access=0x[37bf] ]]
 }
 

@@ -11,8 +11,8 @@ points 03.6 4 broken 'broken.c takes all rounds' 'man 3 ibv_req_notify_cq'
 got='got 0x[0-9a-f]{8}'
 
 takes_all() {
-	until_printed "$sent" "$got" && return
-	witness="${#found[@]} of $sent are taken"
+	if until_printed "$sent" "$got"; then return; fi
+	evidence="${#found[@]} of $sent are taken"
 	return 1
 }
 
@@ -21,21 +21,23 @@ takes_all() {
 right_numbers() {
 	local numbers
 	find_lines "$got"
-	witness="${#found[@]} numbers are printed, $sent were sent"
+	evidence="${#found[@]} numbers are printed, $sent were sent"
 	printf -v numbers '%s\n' "${found[@]}"
 	[[ "$(peer_sent)"$'\n' == "$numbers"${1:+*} ]]
 }
 
 wakes_up() {
-	until_line awake || { look_at_threads && describe_threads && return 1; }
+	if until_line awake; then return; fi
+	look_at_threads
+	describe_threads
+	return 1
 }
 
 check_exercise() {
-	local port sizes=() sent=0
+	local port sizes=() sent=0 i
 	random port 20000 30000
 	# More than anybody takes with one poll; at most 256 in all.
-	random "sizes[0]" 70 76
-	random "sizes[1]" 70 76
+	for i in 0 1; do random "sizes[$i]" 70 76; done
 	random "sizes[2]" 33 45
 	random "sizes[3]" 2 20
 	sizes[4]=0
@@ -78,7 +80,7 @@ loop() {
 	local i
 	for i in 1 2 3 4; do
 		reach 03.4 arming || return
-		((!sizes[i])) || burst "${sizes[i]}"
+		if ((sizes[i])); then burst "${sizes[i]}"; fi
 		go
 		expect 03.4 "messages that come before the arming raise no event, and were not taken" \
 			takes_all || return
@@ -133,7 +135,7 @@ check_broken() {
 	local rounds
 	random rounds 3 9
 	watch_events
-	progress=awake
+	progress_function=awake
 	start broken "$rounds"
 	finish
 	counted rdma_sends
@@ -141,7 +143,7 @@ check_broken() {
 	if ((${#found[@]} != 1 || status)); then
 		fail 03.6
 	elif ((value < rounds)); then
-		fail 03.6 "not $rounds messages were sent" "$witness"
+		fail 03.6 "not $rounds messages were sent" "$evidence"
 	else
 		expect 03.6 "not one arming for each message" armed "$rounds" && ok 03.6
 	fi

@@ -22,13 +22,13 @@ qp() {
 			else
 				had+=", not $2"
 			fi
-			witness="$name: ${1/-/_} $had"
+			evidence="$name: ${1/-/_} $had"
 			[[ $value == "$2" ]] || return 1
 			shift 2
 		done
 		return 0
 	done
-	witness="$name: no queue pair with the number ${number[$name]:-that was printed}"
+	evidence="$name: no queue pair with the number ${number[$name]:-that was printed}"
 	return 1
 }
 
@@ -48,7 +48,7 @@ reach_state() {
 
 refused_first() {
 	find_lines 'RESET -> RTR: [A-Z]+'
-	witness="printed: ${found[*]:-nothing about RESET -> RTR}"
+	evidence="printed: ${found[*]:-nothing about RESET -> RTR}"
 	[[ ${found[*]} == 'RESET -> RTR: EINVAL' ]]
 }
 
@@ -59,7 +59,7 @@ read_back() {
 		[[ ${found[0]} =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
 		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return
 	calls_of query
-	witness="ibv_query_qp() was called ${#calls[@]} times"
+	evidence="ibv_query_qp() was called ${#calls[@]} times"
 	((${#calls[@]} >= 2))
 }
 
@@ -71,7 +71,7 @@ check_exercise() {
 	done
 	random i 0 1
 	mine=${psn[2]} theirs=${psn[1]}
-	((!i)) || victim=B other=A theirs=${psn[0]}
+	if ((i)); then victim=B other=A theirs=${psn[0]}; fi
 	watch_modify
 	probe query rxe_query_qp
 	move_gid
@@ -125,7 +125,7 @@ each_expects() {
 delivered() {
 	find_lines received
 	counted rdma_sends
-	witness+=", exit status $status"
+	evidence+=", exit status $status"
 	((${#found[@]} == 1 && value && !status))
 }
 

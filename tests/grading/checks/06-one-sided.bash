@@ -12,9 +12,9 @@ points 06.7 3 broken 'broken.c writes all of the text' 'man 3 ibv_post_send'
 takes_only_the_peers() {
 	local swapped
 	swapped=$(sed -E 's/0x(..)(..)(..)(..)/0x\4\3\2\1/;q' <<<"$got")
-	witness="completions of your own writes come to the same queue"
+	evidence="completions of your own writes come to the same queue"
 	if [[ $(peer_sent) == *"$swapped"* ]]; then
-		witness="${got%%$'\n'*} is ${swapped#got }, which the peer has sent, in network byte order"
+		evidence="${got%%$'\n'*} is ${swapped#got }, which the peer has sent, in network byte order"
 	fi
 	! grep -qvxFf <(peer_sent) <<<"$got"
 }
@@ -25,7 +25,7 @@ no_message_without_receive() { ! peer_said '*RNR retry*'; }
 check_write() {
 	local got sends=()
 	start exercise write "$@"
-	(($# > 3)) || peer write "$@" 10.9.0.1
+	if (($# == 3)); then peer write "$@" 10.9.0.1; fi
 	reach 06.1 connected || return
 	expect 06.1 "there is no region of $2 bytes" has_region "$2" &&
 		expect 06.1 "the peer may write there, and do nothing else" may_only_write "$2" || return
@@ -33,7 +33,7 @@ check_write() {
 	until_peer all && at answered && look_at_queues
 	expect 06.1 "the peer could not write" peer_said 'written*' || return
 	ok 06.1
-	[[ $status ]] || finish
+	if [[ ! $status ]]; then finish; fi
 	# Who prints each number once more meanwhile has done nothing wrong.
 	find_lines 'got 0x[0-9a-f]{8}'
 	got=$(printf '%s\n' "${found[@]}" | uniq)
@@ -45,7 +45,7 @@ check_write() {
 	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
 		expect 06.3 "an answer does not ask for a completion" all_signaled 1 &&
 		expect 06.3 "the exit status is $status" ends_with 0 || return
-	[[ $got == "$(peer_sent)" ]] || fail 06.2 "not the immediate values that the peer has sent"
+	if [[ $got != "$(peer_sent)" ]]; then fail 06.2 "not the immediate values of the peer"; fi
 }
 
 # Is the peer's lock $1, and is $2 added to its counter?
@@ -54,7 +54,7 @@ lock_is() {
 	: >"$peer_out"
 	tell look looked
 	read -r _ word _ sum <"$peer_out"
-	witness="the lock is ${word%,}, and $((sum)) is added to the number of 8 bytes"
+	evidence="the lock is ${word%,}, and $((sum)) is added to the number of 8 bytes"
 	((${word%,} == $1 && sum == $2))
 }
 
@@ -102,8 +102,8 @@ check_lock() {
 	until_peer 'sum *'
 	finish
 	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
-	! printed '*the lock was 0x*, not ours' || fail 06.5 "did not hold the lock in each round"
-	ends_with 0 || fail 06.6
+	if printed '*the lock was 0x*, not ours'; then fail 06.5 "did not hold it in each round"; fi
+	if ! ends_with 0; then fail 06.6; fi
 	expect 06.6 "$2 and $3 were added, and the counter says something else" \
 		peer_said "sum $(($2 + $3))" && ok 06.6
 }
@@ -124,7 +124,7 @@ check_exercise() {
 		check_write $((port + 1)) "$size" "$iters"; then
 		ok 06.3
 	fi
-	[[ ${verdict[06.1]:-} != pass ]] || check_lock $((port + 2)) "$rounds" "$others"
+	if [[ ${verdict[06.1]:-} == pass ]]; then check_lock $((port + 2)) "$rounds" "$others"; fi
 }
 
 check_broken() {
@@ -142,7 +142,7 @@ check_broken() {
 		fail 06.7
 	elif ((value < 2 * pieces)); then
 		# Each piece is a packet, and so is each answer.
-		fail 06.7 "not all of it was written by RDMA" "$witness"
+		fail 06.7 "not all of it was written by RDMA" "$evidence"
 	else
 		ok 06.7
 	fi

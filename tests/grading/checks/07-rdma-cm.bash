@@ -39,7 +39,7 @@ be_asked() {
 
 # Has the peer got this?
 said_is() {
-	witness="the peer got: ${said:-no answer}"
+	evidence="the peer got: ${said:-no answer}"
 	# shellcheck disable=SC2053 # a pattern
 	[[ $said == $1 ]]
 }
@@ -87,7 +87,7 @@ ask_one_who_refuses() {
 	fi
 	expect 07.4 "the server has refused with $told, and you print something else" \
 		prints "refused: $told" 'refused.*'
-	((status == 1)) || fail 07.4
+	if ((status != 1)); then fail 07.4; fi
 }
 
 # A server, clients that it must not accept, and one that it must.
@@ -97,7 +97,7 @@ serve() {
 	((++port))
 	preload_world
 	start exercise "$port" "$version"
-	until_line listening || { fail 07.3 && return; }
+	if ! until_line listening; then fail 07.3; return; fi
 	for other in $((version + 1)) $((version - 1)) $((version ^ 0x1000000)); do
 		be_asked "$other" hello
 		expect 07.5 "a client with version $other was accepted by a server of $version" \
@@ -107,7 +107,7 @@ serve() {
 	done
 	ok 07.3
 	for other in magic none short missing; do
-		[[ ! ${sizes[$other]:-} ]] || echo "${sizes[$other]}" >"$root/etc/private-data"
+		if [[ ${sizes[$other]:-} ]]; then echo "${sizes[$other]}" >"$root/etc/private-data"; fi
 		be_asked "$version" "$other"
 		expect 07.2 "a client that has said no hello (data: $other) was not refused" \
 			said_is 'rejected*' && expect 07.2 "the server has ended" running || return
@@ -125,7 +125,7 @@ check_broken() {
 	# Longer than rdma_resolve_addr() may take.
 	local count patience=6000
 	random count 3 9
-	progress=wakes
+	progress_function=wakes
 	probe destroy ucma_destroy_id
 	start broken 10.9.0.1 "$count"
 	finish
@@ -144,7 +144,7 @@ check_broken() {
 		printf '%s\n' 'link add w0 type dummy' 'link set w0 up' \
 			'address add 10.5.5.1/24 dev w0' | ip -batch -
 		run broken 10.5.5.1 2
-		[[ ! $timed_out ]] || fail 07.6
+		if [[ $timed_out ]]; then fail 07.6; fi
 		ok 07.6
 	fi
 }
