@@ -58,6 +58,8 @@ export class Guest {
 	files = new Map();
 	// Does a command run in its shell?
 	is_busy = false;
+	// Has a check changed it, so that the next command needs another guest?
+	is_spent = false;
 
 	// `output(bytes)`: what the terminal shows. `said(line)`: what the guest says to the
 	// page. `sent(frame)`: what leaves its network adapter. `failed(why)`: the emulator
@@ -128,6 +130,8 @@ export class Guest {
 			this.is_busy = true;
 		else if (line.startsWith('prompt '))
 			this.is_busy = false;
+		else if (line === 'spent')
+			this.is_spent = true;
 		this.said(line);
 		for (const waiter of this.#waiting) {
 			if (waiter.pattern.test(line))

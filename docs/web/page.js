@@ -104,6 +104,7 @@ function open_file(path) {
 	$('reset').disabled = !changed.has(path);
 	$('run').textContent = is_exercise(path) ? 'Run with its peer' : 'Run';
 	$('pair').hidden = !is_two_sided(path);
+	$('check').hidden = !is_exercise(path);
 	$('problems').replaceChildren();
 }
 
@@ -252,6 +253,12 @@ function said(seat, line) {
 		say('busy', `Compiling ${line.slice(10)}`);
 	} else if (line.startsWith('error ')) {
 		compiler_said(line.slice(6));
+	} else if (line.startsWith('checking ')) {
+		since('starts');
+		say('busy', `Checking ${line.slice(9)}. This takes a while.`);
+	} else if (line.startsWith('again ')) {
+		// Somebody has typed this in a guest that has checked something before.
+		run(line.slice(6));
 	} else if (line === 'starts') {
 		since('starts');
 		is_output_due = true;
@@ -409,10 +416,13 @@ async function stop_guest(seat) {
 }
 
 // A guest that waits for a command, with the reader's files as they are now.
-async function ready_guest(seat) {
+async function ready_guest(seat, command) {
 	let it = await get_guest(seat);
 
-	if (it.is_busy)
+	// The hint is for what that guest has checked.
+	if (it.is_spent && !command.startsWith('make hint-'))
+		await new_guest(seat);
+	else if (it.is_busy)
 		await stop_guest(seat);
 	try {
 		it = await get_guest(seat);
@@ -451,7 +461,7 @@ async function run(command, is_pair = false) {
 	$('trouble').hidden = true;
 	say('loading', 'Getting the guest ...');
 	try {
-		const guests = await Promise.all(chosen.map(ready_guest));
+		const guests = await Promise.all(chosen.map(seat => ready_guest(seat, command)));
 
 		// Somebody has pressed another button meanwhile.
 		if (mine !== runs)
@@ -475,6 +485,10 @@ function run_file() {
 // What `make wire-NN` runs on a machine of one's own, where it takes the main program.
 function run_pair() {
 	run(command_of(picker.value, options.value.trim(), 'wire'), true);
+}
+
+function check() {
+	run(`make check-${chapter_of(picker.value)}`);
 }
 
 function command_of(path, args = '', goal = is_exercise(path) ? 'try' : 'run') {
@@ -539,6 +553,13 @@ const tools = path => {
 		options.value = '';
 		run(command_of(path));
 	}), button('Edit', `Edit ${path}`, () => edit(path)));
+	if (is_exercise(path)) {
+		bar.append(button('Check', `Check ${path}`, () => {
+			open_bench();
+			open_file(path);
+			check();
+		}));
+	}
 	if (is_two_sided(path)) {
 		bar.append(button('Two guests', `Run ${path} between two guests`, () => {
 			open_bench();
@@ -565,7 +586,7 @@ for (const path of originals.keys()) {
 }
 
 // Beside each command of the text that the guest can do, a button that does it.
-const can_do = /^(make (run|try)-\d\d( (PROGRAM=\w+|ARGS=("[^"]*"|'[^']*'|\S+)))*( \| grep \S+)?|make wire-\d\d( ARGS=("[^"]*"|'[^']*'|\S+))?|rdma (link|resource show( \w+)?|-d resource show( \w+)?)|ibv_devinfo( -v)?|ibv_devices)$/;
+const can_do = /^(make (run|try)-\d\d( (PROGRAM=\w+|ARGS=("[^"]*"|'[^']*'|\S+)))*( \| grep \S+)?|make (check|hint)-\d\d|make wire-\d\d( ARGS=("[^"]*"|'[^']*'|\S+))?|rdma (link|resource show( \w+)?|-d resource show( \w+)?)|ibv_devinfo( -v)?|ibv_devices)$/;
 
 for (const code of document.querySelectorAll('main code')) {
 	const is_block = code.parentElement.matches('pre');
@@ -597,6 +618,7 @@ for (const code of document.querySelectorAll('main code')) {
 picker.onchange = () => open_file(picker.value);
 $('run').onclick = run_file;
 $('pair').onclick = run_pair;
+$('check').onclick = check;
 $('stop').onclick = stop;
 $('fresh').onclick = () => {
 	show_pair(false);

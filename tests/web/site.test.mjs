@@ -1,11 +1,15 @@
 // site.test.mjs - the site in headless Chromium, used as a reader would use it
 //
 // Usage: node --test site.test.mjs, with SITE (the folder build/web), MODULES (node_modules
-// with puppeteer-core) and CHROMIUM. SHOTS=FOLDER keeps screenshots. Everything is served
-// from localhost; whatever the page asks elsewhere for is an error.
+// with puppeteer-core) and CHROMIUM. SHOTS=FOLDER keeps screenshots. CHECKS="01 02" are the
+// chapters of which the solution and the starter are checked; without it, one chapter, because
+// a check takes half a minute and more. Everything is served from localhost; whatever the page
+// asks elsewhere for is an error.
 import { after, afterEach, before, test } from 'node:test';
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { createRequire } from 'node:module';
 import { serve } from '../../docs/web/serve.mjs';
 
@@ -124,6 +128,12 @@ async function press_run(page) {
 		window.workbook.terminal.clear();
 		document.getElementById('run').click();
 	});
+	return over(page);
+}
+
+// Types a command into the guest's shell, as a button beside a command of the text does.
+async function command(page, words) {
+	await page.evaluate(words => window.workbook.run(words), words);
 	return over(page);
 }
 
@@ -246,13 +256,103 @@ test('every exercise.c and broken.c compiles and meets its peer, and can be stop
 test('the commands of the text, and what shows the device', async () => {
 	const page = await reader();
 
+	// The checks have a test of their own.
 	for (const command of await page.$$eval('.run-block, .run-here',
-		all => [...new Set(all.map(button => button.getAttribute('aria-label')))])) {
+		all => [...new Set(all.map(button => button.getAttribute('aria-label')))]
+			.filter(label => !label.startsWith('Run make check-')))) {
 		const { exit, output } = await press(page, command);
 
 		assert.match(exit ?? '', /^\d+$/, `${command}: ${output}`);
 		assert.doesNotMatch(output, /not found|In the browser `make`/, command);
 	}
+	page.done();
+});
+
+// Writes the exercises of a chapter, as `solve` makes them, into the editor.
+async function write_exercises(page, chapter, ...options) {
+	const folder = mkdtempSync(`${tmpdir()}/web-`);
+
+	try {
+		execFileSync(`${project}tests/grading/solve`, [...options, folder, chapter]);
+		for (const path of ['exercise', 'broken'].map(name => `${chapter}/${name}.c`)) {
+			if (!existsSync(`${folder}/${path}`))
+				continue;
+			await page.evaluate((path, text) => {
+				document.querySelector(`button[aria-label="Edit ${path}"]`).click();
+				const { editor } = window.workbook;
+
+				editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } });
+			}, path, readFileSync(`${folder}/${path}`, 'utf8'));
+		}
+	} finally {
+		rmSync(folder, { recursive: true });
+	}
+}
+
+for (const number of (process.env.CHECKS ?? '04').split(' ')) {
+	const chapter = readdirSync(project).find(name => name.startsWith(`${number}-`));
+	const label = `Check ${chapter}/exercise.c`;
+
+	test(`Check of ${chapter}: the starter has no points, the solution all of them`, async () => {
+		const page = await reader();
+		let seen = await press(page, label);
+
+		assert.equal(seen.exit, '1', seen.output);
+		assert.match(seen.output, new RegExp(`FAIL  ${number}\\.1 [^]*^  0/20 +next: make hint-${number} `, 'm'));
+		assert.match(seen.output, /count for nobody/);
+		console.log(`${chapter}, the starter: checked in`, await page.evaluate(() => window.times.prompt), 'ms');
+		await shot(page, `check-${number}-1280-light`);
+
+		await write_exercises(page, chapter);
+		seen = await press(page, label);
+		assert.equal(seen.exit, '0', seen.output);
+		assert.match(seen.output, /^  20\/20 +all of it$/m);
+		console.log(`${chapter}, the solution: checked in`, await page.evaluate(() => window.times.prompt), 'ms');
+		page.done();
+	});
+}
+
+test('Check: a mistake has its check, and a hint; what does not compile is not checked', async () => {
+	const page = await reader();
+
+	await write_exercises(page, '04-qp-states');
+	await page.evaluate(() =>
+		document.querySelector('button[aria-label="Edit 04-qp-states/exercise.c"]').click());
+	await edit(page, 'IBV_MTU_1024', 'IBV_MTU_256');
+	let seen = await press(page, 'Check 04-qp-states/exercise.c');
+	assert.equal(seen.exit, '1', seen.output);
+	assert.match(seen.output, /^  ok    04\.1 [^]*^  FAIL  04\.2 [^]*path MTU/m);
+	seen = await command(page, 'make hint-04');
+	assert.match(seen.output, /^04\.2 .*\nhint 1 of 4/m);
+	// Typed into a guest that has checked something before, this makes the page start another.
+	await edit(page, 'IBV_MTU_256', 'IBV_MTU_1024oops');
+	seen = await command(page, 'make check-04');
+	assert.notEqual(seen.exit, '0', seen.output);
+	assert.doesNotMatch(seen.output, /04\.1/);
+	assert.match(await page.$eval('#problems button', button => button.textContent),
+		/^04-qp-states\/exercise\.c, line \d+: /);
+	page.done();
+});
+
+test('Check: a program that loops is ended by the check, and by Stop', async () => {
+	const page = await reader();
+
+	await page.evaluate(() =>
+		document.querySelector('button[aria-label="Edit 04-qp-states/exercise.c"]').click());
+	await edit(page, 'start_output();', 'start_output(); for (;;);');
+	const seen = await press(page, 'Check 04-qp-states/exercise.c');
+	assert.equal(seen.exit, '1', seen.output);
+	assert.match(seen.output, /FAIL  04\.1 [^]*stopped: it still ran after 10 s/);
+
+	await page.evaluate(() => {
+		delete window.times.starts;
+		document.getElementById('check').click();
+	});
+	await wait_for(page, () => window.times.starts !== undefined);
+	await page.click('#stop');
+	await wait_for(page, () => document.documentElement.dataset.guest === 'ready');
+	const after = await press(page, 'Run 00-hello/hello.c');
+	assert.equal(after.exit, '0', after.output);
 	page.done();
 });
 
