@@ -5,36 +5,23 @@
 load helpers
 
 hello=$BUILD/00-hello/hello
+everything=(ibv_destroy_qp ibv_destroy_cq ibv_dereg_mr ibv_dealloc_pd ibv_close_device
+	ibv_free_device_list)
 
 setup() {
-	undo=(true)
 	before=$(rdma -j resource show)
 }
 
 # Whatever happened, nothing of it is left in the kernel.
 teardown() {
-	"${undo[@]}"
-	assert_equal "$(rdma -j resource show)" "$before"
+	local after
+	after=$(rdma -j resource show)
+	put_right
+	assert_equal "$after" "$before"
 }
 
-# Runs `${@:2}` with tests/shims/hello.c doing $1 to it.
-with_shim() {
-	local shim=$BUILD/00-hello/shim.so source=$project/tests/shims/hello.c
-	if [[ ! $shim -nt $source ]]; then
-		gcc -std=c11 -D_GNU_SOURCE -shared -fPIC -o "$shim.$$" "$source"
-		mv "$shim.$$" "$shim"
-	fi
-	SHIM=$1 LD_PRELOAD=$shim \
-		ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-} limited "${@:2}"
-}
-
-# The queue pair's number differs from run to run.
+# without_number TEXT: the queue pair's number differs from run to run.
 without_number() { sed -E 's/^(QP: +number 0x)[0-9a-f]{6},/\1......,/' <<<"$1"; }
-
-released() {
-	printf 'released: %s\n' ibv_destroy_qp ibv_destroy_cq ibv_dereg_mr ibv_dealloc_pd \
-		ibv_close_device ibv_free_device_list
-}
 
 @test "steps 1 to 8: it prints the sample in its header comment, releases included" {
 	local sample
@@ -45,21 +32,18 @@ released() {
 }
 
 @test "step 1: no device is status 77, with a hint" {
+	change_world
 	rdma link delete rxe_0
-	undo=(rdma link add rxe_0 type rxe netdev eth0)
 	before=$(rdma -j resource show)
 	run -77 --separate-stderr limited "$hello"
-	rdma link add rxe_0 type rxe netdev eth0
-	undo=(true)
-	before=$(rdma -j resource show)
 	assert_output "released: ibv_free_device_list"
 	assert_equal "$stderr" "hello: no RDMA device
   hint: run it where there is one: tests/lab/lab run -- $hello"
 }
 
 @test "step 1: a port that is down is no place to send from" {
+	change_world
 	ip link set eth0 down
-	undo=(ip link set eth0 up)
 	run -1 --separate-stderr limited "$hello"
 	assert_output "released: ibv_free_device_list"
 	assert_regex "$stderr" '^hello: no ACTIVE port
@@ -70,7 +54,7 @@ released() {
 	ulimit -l 0
 	run -1 --separate-stderr limited \
 		setpriv --reuid 65534 --regid 65534 --clear-groups "$hello"
-	assert_equal "$(grep released: <<<"$output")" "$(released | sed 1,3d)"
+	assert_released "${everything[@]:3}"
 	assert_regex "$stderr" 'hello: ibv_reg_mr\(32 bytes\): E[A-Z]+ \(.*\)
   hint: docs/errors.md'
 }
@@ -86,10 +70,10 @@ released() {
 }
 
 @test "step 7: a message that is lost is an error within seconds" {
-	run -1 --separate-stderr with_shim lose "$hello"
+	run -1 --separate-stderr with_shim hello lose "$hello"
 	assert_equal "$stderr" "hello: no completion within 3000 ms
   hint: docs/errors.md explains this error, by its words"
-	assert_equal "$(tail -n 6 <<<"$output")" "$(released)"
+	assert_equal "$(tail -n 6 <<<"$output")" "$(released "${everything[@]}")"
 	refute_output --partial success
 }
 
@@ -97,7 +81,7 @@ released() {
 	run -0 limited "$hello"
 	assert_equal "$(grep success <<<"$output")" $'receive: success, 5 bytes arrived: hello
 send:    success'
-	run -0 --separate-stderr with_shim order "$hello"
+	run -0 --separate-stderr with_shim hello order "$hello"
 	assert_equal "$stderr" ""
 	assert_equal "$(grep success <<<"$output")" $'send:    success
 receive: success, 5 bytes arrived: hello'

@@ -7,50 +7,14 @@ load helpers
 devices=$BUILD/01-devices/devices
 attributes=$BUILD/01-devices/attributes
 pingpong=$BUILD/05-pingpong/pingpong
+to_facts=$project/tests/attributes
 
-setup() {
-	changed=
-}
+teardown() { put_right; }
 
-teardown() {
-	[[ ! $changed ]] || restore
-}
+# --- what is compared ---
 
-# --- worlds ---
-
-# Says that the test changes the world; `restore` puts it back.
-change() {
-	changed=1
-	"$@"
-}
-
-restore() {
-	local device
-	[[ -e /sys/class/infiniband_verbs ]] || modprobe --all rdma_ucm rdma_rxe
-	for device in /sys/class/infiniband/*; do
-		[[ ! -e $device ]] || rdma link delete "${device##*/}"
-	done
-	[[ ! -e /sys/class/net/dummy0 ]] || ip link delete dummy0
-	ip -batch - <<-'END'
-		link set eth0 up
-		address flush dev eth0 scope global
-		address add 10.9.0.1/24 dev eth0
-	END
-	rdma link add rxe_0 type rxe netdev eth0
-	eventually gid_is rxe_0 1 ::ffff:10.9.0.1
-}
-
-# Waits for `$@`, 5 seconds at most: the kernel fills GID tables in its own time.
-eventually() {
-	local i
-	for ((i = 0; i < 100; i++)); do
-		! "$@" || return 0
-		sleep 0.05
-	done
-	fail "never came true: $*"
-}
-
-# The IP address $1 as sysfs has a GID: eight groups of four hexadecimal digits.
+# sysfs_form ADDRESS: the IP address as sysfs has a GID: eight groups of four hexadecimal
+# digits.
 sysfs_form() {
 	local a b c d groups
 	if [[ $1 == ::ffff:*.* ]]; then
@@ -59,7 +23,9 @@ sysfs_form() {
 		return
 	fi
 	a=${1%%::*} b=
-	[[ $1 != *::* ]] || b=${1#*::}
+	if [[ $1 == *::* ]]; then
+		b=${1#*::}
+	fi
 	IFS=: read -ra c <<<"$a"
 	IFS=: read -ra d <<<"$b"
 	groups=("${c[@]}")
@@ -69,25 +35,14 @@ sysfs_form() {
 	printf '%s' "${a%:}"
 }
 
-# Has device $1 the GID $3 at index $2? :: is none.
+# gid_is DEVICE INDEX ADDRESS: is this the device's GID there? :: is none. After a change the
+# kernel fills its GID table a little later, so tests wait for it by `eventually`.
 gid_is() {
 	[[ $(<"/sys/class/infiniband/$1/ports/1/gids/$2") == "$(sysfs_form "$3")" ]]
 }
 
-# A second device, rxe_1 on dummy0, with 10.8.0.1 at index 1.
-add_rxe_1() {
-	modprobe dummy numdummies=0
-	ip link add dummy0 type dummy
-	ip link set dummy0 up
-	ip address add 10.8.0.1/24 dev dummy0
-	rdma link add rxe_1 type rxe netdev dummy0
-	eventually gid_is rxe_1 1 ::ffff:10.8.0.1
-}
-
-# --- what is compared ---
-
-# The GIDs that sysfs has of device $1, of the first 20: index, type, net device and
-# address.
+# sysfs_gids DEVICE: the GIDs that sysfs has of it, of the first 20: index, type, net device
+# and address.
 sysfs_gids() {
 	local port=/sys/class/infiniband/$1/ports/1 file gid
 	grep -v '^0000:0000:0000:0000:0000:0000:0000:0000$' "$port"/gids/{?,1?} |
@@ -98,7 +53,7 @@ sysfs_gids() {
 		done | sort -n
 }
 
-# The same from the program's output, of device $1.
+# printed_gids DEVICE: the same from the program's output.
 printed_gids() {
 	local index a b ndev gid
 	awk -v name="$1" '/^device name: / { ours = $3 == name }
@@ -108,7 +63,8 @@ printed_gids() {
 		done
 }
 
-# Device $1 and GID index $2 are marked and named, and chapter 05 takes the same.
+# assert_choice DEVICE INDEX: this device and GID are marked and named, and chapter 05 takes
+# the same.
 assert_choice() {
 	assert_line "* later chapters choose $1, port 1, GID index $2"
 	# shellcheck disable=SC2016 # awk
@@ -121,121 +77,10 @@ assert_choice() {
 	assert_line --regexp "^GID: +index $2,"
 }
 
-# Both of the following turn a listing into facts, one a line, that compare: "rxe_0 0
-# max_qp =ffff0", with the port or 0, and = for a number, in hexadecimal, + for a flag
-# and ~ for a word.
-facts_awk='
-# The %x of mawk ends at 2^31.
-function hex(n, digits) {
-	for (digits = ""; n > 0; n = int(n / 16))
-		digits = substr("0123456789abcdef", n % 16 + 1, 1) digits
-	return digits
-}
-function number(text) {
-	if (gsub(/:/, "", text) || text ~ /^0x/) {
-		text = tolower(text)
-		sub(/^(0x)?0*/, "", text)
-	}
-	else if (text ~ /^[0-9]+$/ && length(text) < 16) text = hex(text)
-	return text == "" ? "0" : text
-}
-function word(text) {
-	text = tolower(text)
-	sub(/^ibv_/, "", text); sub(/^(mtu|link_layer)_/, "", text)
-	sub(/ lanes?$/, "", text); sub(/gbps/, "gbit/s", text)
-	gsub(/[ _]/, "", text)
-	return text == "transportib" ? "infiniband" : text
-}
-function fact(key, sign, value) { print device, port + 0, key, sign value }
-'
-
-ours() {
-	awk "$facts_awk"'
-	kind == "ibv_gid," && /^    / { fact("gid", "=", $1 " " $2 " " $4 " " $5); next }
-	{ sub(/ +# .*/, "") }
-	/^device name:/ { device = $3; port = 0; next }
-	/^  [^ ]/ { kind = $2; port = $4; next }
-	/^      unknown / { fact(key, "+", "unknown " number($2)); next }
-	/^      / { sub(/^ +/, ""); sub(/^1 << /, ""); sub(/^IBV_/, ""); fact(key, "+", $0); next }
-	{
-		sub(/^ +/, "")
-		parts = split($1, path, ".")
-		key = path[parts]
-		if (key ~ /^(supported_qpts|flags)$/ || $1 == "tm_caps.max_sge") key = $1
-		rest = $0; sub(/^[^ ]+ +/, "", rest)
-		value = rest; sub(/ .*/, "", value); fact(key, "=", key == "fw_ver" ? value : number(value))
-		if (sub(/^[0-9]+ /, "", rest)) fact(key, "~", word(rest))
-	}' <<<"$1" | sort
-}
-
-theirs() {
-	awk "$facts_awk"'
-	BEGIN {
-		split("transport=transport_type general_odp_caps=general_caps " \
-			"flags=tm_caps.flags hca_id=name port_lid=lid port_lmc=lmc", list, " ")
-		for (i in list) { split(list[i], pair, "="); named[pair[1]] = pair[2] }
-		split("C-VLAN stripping offload=RAW_PACKET_CAP_CVLAN_STRIPPING," \
-			"Scatter FCS offload=RAW_PACKET_CAP_SCATTER_FCS," \
-			"IP csum offload=RAW_PACKET_CAP_IP_CSUM,Delay drop=RAW_PACKET_CAP_DELAY_DROP," \
-			"SUPPORT_SRQ=ODP_SUPPORT_SRQ_RECV", list, ",")
-		for (i in list) { split(list[i], pair, "="); flag[pair[1]] = pair[2] }
-	}
-	/^[ \t]*$/ { next }
-	{ sub(/^\t+/, "") }
-	/^GID/ {
-		gsub(/GID\[|\]:|,/, " ")
-		fact("gid", "=", $1 " " $2 " " $3 " " $4)
-		next
-	}
-	/^NO SUPPORT$/ { fact(key, "=", 0); next }
-	/^Unknown flags: / { fact(key, "+", "unknown " number($3)); next }
-	/not supported$/ {
-		fact(/timestamp/ ? "completion_timestamp_mask" : /clock/ ? "hca_core_clock" : \
-			"max_num_tags", "=", 0)
-		next
-	}
-	!/:/ {
-		if ($0 in flag) $0 = flag[$0]
-		else if (key ~ /^device_cap/) sub(/^/, "DEVICE_")
-		else if (key ~ /qpts$/) sub(/^SUPPORT/, "QPT")
-		else if (key ~ /^(rc|uc|ud|xrc)_odp/) sub(/^/, "ODP_")
-		sub(/^IBV_/, "")
-		fact(key, "+", $0); next
-	}
-	{
-		key = $0; sub(/:.*/, "", key); value = $0; sub(/^[^:]*:[ \t]*/, "", value)
-		if (key == "hca_id") { device = value; port = 0; next }
-		if (key == "port") { port = value; next }
-		if (key ~ /^(tso|rss|packet_pacing)_caps$/) section = key
-		if (key == "supported_qp") key = section ".supported_qpts"
-		if (key == "max_rndv_hdr_size") tm = 1
-		if (key == "max_sge" && tm) key = "tm_caps.max_sge"
-		if (key == "completion timestamp_mask") key = "completion_timestamp_mask"
-		if (key == "maximum available device memory") key = "max_dm_size"
-		if (key == "raw packet caps") key = "raw_packet_caps"
-		if (key in named) key = named[key]
-		sub(/(kHZ|kbps|Bytes| us)$/, "", value)
-		if (value == "") next
-		if (match(value, / \([0-9]+\)$/)) {
-			fact(key, "=", number(substr(value, RSTART + 2, RLENGTH - 3)))
-			value = substr(value, 1, RSTART - 1)
-			if (key == "active_width") sub(/X$/, "", value)
-			sub(/TRAINNING/, "TRAINING", value)
-			fact(key, "~", word(value))
-		} else if (key == "link_layer") fact(key, "~", word(value))
-		else fact(key, "=", key == "fw_ver" ? value : number(value))
-	}' <<<"$1" | sort
-}
-
-# A device that has everything, by tests/shims/fake_device.c: `fake` is the library.
-make_fake() {
-	local source=$project/tests/shims/fake_device.c
-	fake=${BUILD%/san}/fake-device.so
-	if [[ ! $fake -nt $source ]]; then
-		gcc -std=c11 -D_GNU_SOURCE -shared -fPIC -o "$fake.$$" "$source"
-		mv "$fake.$$" "$fake"
-	fi
-}
+# ours LISTING, theirs LISTING: what `attributes` and `ibv_devinfo -v` have printed, as facts
+# that compare.
+ours() { awk -f "$to_facts/facts.awk" -f "$to_facts/ours.awk" <<<"$1" | sort; }
+theirs() { awk -f "$to_facts/facts.awk" -f "$to_facts/theirs.awk" <<<"$1" | sort; }
 
 # --- devices ---
 
@@ -246,7 +91,8 @@ make_fake() {
 
 @test "step 1: no device is status 77, and so is a kernel without RDMA" {
 	local modprobe
-	change rdma link delete rxe_0
+	change_world
+	rdma link delete rxe_0
 	run -77 --separate-stderr limited "$devices"
 	assert_output "released: ibv_free_device_list"
 	assert_equal "$stderr" "devices: no RDMA device
@@ -268,7 +114,8 @@ make_fake() {
 }
 
 @test "step 2: GUID, port, MTU and GID table are those of the kernel" {
-	change ip address add 10.9.0.7/24 dev eth0
+	change_world
+	ip address add 10.9.0.7/24 dev eth0
 	ip address add 2001:db8::7/64 dev eth0 nodad
 	eventually gid_is rxe_0 3 2001:db8::7
 	ip address delete 10.9.0.7/24 dev eth0
@@ -288,7 +135,8 @@ make_fake() {
 }
 
 @test "step 2: two devices are shown in full, -d shows one" {
-	change add_rxe_1
+	change_world
+	add_rxe_1
 	run -0 limited "$devices"
 	assert_equal "$(grep '^device name: ' <<<"$output")" \
 		$'device name: rxe_0\ndevice name: rxe_1'
@@ -309,7 +157,8 @@ make_fake() {
 
 @test "step 2: a device is known by its new name only" {
 	local program
-	change rdma dev set rxe_0 name fast
+	change_world
+	rdma dev set rxe_0 name fast
 	run -0 limited "$devices" -d fast
 	assert_line --index 0 "device name: fast"
 	assert_choice fast 1
@@ -322,7 +171,8 @@ make_fake() {
 }
 
 @test "step 2: a device that cannot be opened is an error, the others are shown" {
-	change add_rxe_1
+	change_world
+	add_rxe_1
 	chmod 600 /dev/infiniband/uverbs0
 	run -1 --separate-stderr limited setpriv --reuid 65534 --clear-groups "$devices"
 	chmod 666 /dev/infiniband/uverbs0
@@ -333,7 +183,8 @@ make_fake() {
 }
 
 @test "step 3: a port that is down is shown, but not chosen" {
-	change ip link set eth0 down
+	change_world
+	ip link set eth0 down
 	run -0 limited "$devices"
 	assert_line "  port 1: down"
 	assert_line "no port is ACTIVE, which later chapters need"
@@ -346,7 +197,8 @@ make_fake() {
 }
 
 @test "step 3: IPv4 wins, wherever in the table" {
-	change ip address add 2001:db8::7/64 dev eth0 nodad
+	change_world
+	ip address add 2001:db8::7/64 dev eth0 nodad
 	eventually gid_is rxe_0 2 2001:db8::7
 	ip address delete 10.9.0.1/24 dev eth0
 	eventually gid_is rxe_0 1 ::
@@ -361,7 +213,8 @@ make_fake() {
 }
 
 @test "step 3: without IPv4 it is IPv6, but not the link-local one" {
-	change ip address delete 10.9.0.1/24 dev eth0
+	change_world
+	ip address delete 10.9.0.1/24 dev eth0
 	eventually gid_is rxe_0 1 ::
 	run -0 limited "$devices"
 	assert_line "  this GID: RoCE v2, link-local; no other address there"
@@ -379,7 +232,8 @@ make_fake() {
 	for ((i = 2; i < 260; i++)); do
 		echo "address add 10.11.$((i / 200)).$((i % 200))/32 dev eth0"
 	done >"$BATS_TEST_TMPDIR/add"
-	change ip -batch "$BATS_TEST_TMPDIR/add"
+	change_world
+	ip -batch "$BATS_TEST_TMPDIR/add"
 	eventually gid_is rxe_0 259 ::ffff:10.11.1.59
 	# IPv4 is left in the indices from 256 on only.
 	{
@@ -428,7 +282,8 @@ make_fake() {
 
 @test "attributes: all that ibv_devinfo -v shows, field by field, of two devices" {
 	local facts
-	change add_rxe_1
+	change_world
+	add_rxe_1
 	run -0 ibv_devinfo -v
 	facts=$(theirs "$output")
 	((2 * 98 < $(wc -l <<<"$facts"))) || fail "devinfo shows less: $facts"
@@ -441,14 +296,10 @@ make_fake() {
 }
 
 @test "attributes: the same of a device that has everything ibv_devinfo knows" {
-	local facts
-	make_fake
-	# The library before the one of the sanitizers does no harm.
-	export ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=$fake
-	run -0 limited "$attributes"
+	local facts printed
+	run -0 with_shim fake_device '' "$attributes"
 	printed=$output
-	run -0 ibv_devinfo -v
-	unset LD_PRELOAD
+	run -0 with_shim fake_device '' ibv_devinfo -v
 
 	facts=$(theirs "$output")
 	((340 < $(wc -l <<<"$facts"))) || fail "the device has not everything: $facts"

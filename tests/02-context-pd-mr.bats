@@ -7,15 +7,10 @@ load helpers
 program=$BUILD/02-context-pd-mr/context_pd_mr
 nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 
-setup() {
-	undo=(true)
-}
+teardown() { put_right; }
 
-teardown() {
-	"${undo[@]}"
-}
-
-# Starts `$@` with -p, up to its pause: then `output` is what it printed, `pid` it.
+# start PROGRAM [ARGUMENT...]: starts it with -p, up to its pause. Then $output is what it
+# has printed, and $pid is its process.
 start() {
 	local line
 	coproc side { limited "$@" -p 2>&1; }
@@ -31,7 +26,7 @@ start() {
 	mapfile -t lines <<<"${output%$'\n'}"
 }
 
-# Lets it go on: then `output` is what else it prints.
+# Lets it go on. Then $output is what else it has printed.
 finish() {
 	echo >&"$to"
 	output=$(cat <&"$from")
@@ -45,12 +40,13 @@ table() { awk '$1 ~ /^[L-][W-][R-][A-]$/ { print $1, $2, $3 }' <<<"$output"; }
 # The line about the first region, in the form of a row.
 first_mr() { sed -nE 's/^MR: .* lkey (0x[0-9a-f]+), rkey (0x[0-9a-f]+)$/L--- \1 \2/p' <<<"$output"; }
 
-released() {
+# released_mrs COUNT: what it prints when it releases everything, with so many MRs.
+released_mrs() {
 	local i
 	for ((i = 0; i < $1; i++)); do
-		echo "released: ibv_dereg_mr"
+		released ibv_dereg_mr
 	done
-	printf 'released: %s\n' ibv_dealloc_pd ibv_close_device ibv_free_device_list
+	released ibv_dealloc_pd ibv_close_device ibv_free_device_list
 }
 
 @test "the sample in its header comment is what it prints" {
@@ -65,8 +61,8 @@ released() {
 }
 
 @test "step 1: no device is status 77, with a hint" {
+	change_world
 	rdma link delete rxe_0
-	undo=(rdma link add rxe_0 type rxe netdev eth0)
 	run -77 limited "$program"
 	assert_output "context_pd_mr: no RDMA device
   hint: run it where there is one: tests/lab/lab run -- $program
@@ -74,10 +70,8 @@ released: ibv_free_device_list"
 }
 
 @test "step 1: it takes the first device, or the one of -d; an unknown one is an error" {
-	modprobe dummy numdummies=0
-	ip link add dummy0 type dummy
-	undo=(ip link delete dummy0)
-	rdma link add rxe_1 type rxe netdev dummy0
+	change_world
+	add_rxe_1
 	run -0 limited "$program"
 	assert_line "device:  rxe_0, the first"
 
@@ -94,8 +88,8 @@ released: ibv_free_device_list"
 }
 
 @test "step 1: the context is an open file; its port need not be ACTIVE" {
+	change_world
 	ip link set eth0 down
-	undo=(ip link set eth0 up)
 	start "$program"
 	local descriptor=${lines[1]##* } file=${lines[1]%,*}
 	assert_equal "$(readlink "/proc/$pid/fd/$descriptor")" "${file#context: }"
@@ -140,13 +134,17 @@ released: ibv_free_device_list"
 	local letters lkey rkey want=
 	run -0 limited "$program"
 	for letters in {-,L}{-,W}{-,R}{-,A}; do
-		[[ $letters == -*[WA]* ]] && want+="$letters refused" || want+="$letters granted"
-		[[ $letters != L*[WRA]* && $letters != --R- ]] || want+=" rkey"
-		want+=$'\n'
+		case $letters in
+		-*[WA]*) want+="$letters refused"$'\n' ;;
+		L*[WRA]* | --R-) want+="$letters granted rkey"$'\n' ;;
+		*) want+="$letters granted"$'\n' ;;
+		esac
 	done
 	# Some kernels give an rkey also where no peer may do anything.
 	assert_equal "$(table | while read -r letters lkey rkey; do
-		[[ $letters != ?--- ]] || rkey=0x00000000
+		if [[ $letters == ?--- ]]; then
+			rkey=0x00000000
+		fi
 		case $lkey,$rkey in
 		refused:,EINVAL) echo "$letters refused" ;;
 		0x*,0x00000000) echo "$letters granted" ;;
@@ -171,29 +169,29 @@ released: ibv_free_device_list"
 	refute_output --partial released
 	refute [ "$(rdma -j resource show)" = "$before" ]
 	finish
-	assert_output "$(released 11)"
+	assert_output "$(released_mrs 11)"
 	assert_equal "$(rdma -j resource show)" "$before"
 }
 
 @test "too small a limit for its memory is an error that names it, and releases" {
 	ulimit -l 64
 	run -0 limited "${nobody[@]}" "$program" --pause </dev/null
-	assert_equal "$(grep ^released <<<"$output")" "$(released 11)"
+	assert_equal "$(grep ^released <<<"$output")" "$(released_mrs 11)"
 
 	ulimit -l 16
 	# Root is exempt.
 	run -0 limited "$program"
-	assert_equal "$(grep ^released <<<"$output")" "$(released 11)"
+	assert_equal "$(grep ^released <<<"$output")" "$(released_mrs 11)"
 
 	run -1 --separate-stderr limited "${nobody[@]}" "$program"
-	assert_equal "$(grep ^released <<<"$output")" "$(released 4)"
+	assert_equal "$(grep ^released <<<"$output")" "$(released_mrs 4)"
 	assert_equal "$({ first_mr; table; } | grep -c 0x)" 4
 	assert_regex "$stderr" "context_pd_mr: ibv_reg_mr\(3000 bytes, ....\): ENOMEM .*
   hint: ulimit -l shows how much you may register; docs/setup.md says how to raise it$"
 
 	ulimit -l 0
 	run -1 --separate-stderr limited "${nobody[@]}" "$program"
-	assert_equal "$(grep ^released <<<"$output")" "$(released 0)"
+	assert_equal "$(grep ^released <<<"$output")" "$(released_mrs 0)"
 	assert_regex "$stderr" "context_pd_mr: ibv_reg_mr\(3000 bytes\): EPERM .*
   hint: ulimit -l .*$"
 }

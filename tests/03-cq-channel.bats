@@ -8,6 +8,8 @@ cq_channel=$BUILD/03-cq-channel/cq_channel
 cq_waiting=$BUILD/03-cq-channel/cq_waiting
 extended_cq=$BUILD/03-cq-channel/extended_cq
 programs=("$cq_channel" "$cq_waiting" "$extended_cq")
+everything=(ibv_destroy_qp ibv_destroy_cq ibv_destroy_cq ibv_destroy_comp_channel
+	ibv_dealloc_pd ibv_close_device ibv_free_device_list)
 
 # One run of cq_channel and one of cq_waiting for many tests; of cq_waiting again, if
 # the machine was too busy to watch it.
@@ -20,35 +22,16 @@ setup_file() {
 			break
 		fi
 	done
-	# Here, so that no test waits for it while its deadline is running.
-	build_shim
 }
 
-setup() {
-	seen=$BATS_FILE_TMPDIR
-	undo=()
-}
+setup() { seen=$BATS_FILE_TMPDIR; }
 
-teardown() {
-	local i
-	for ((i = ${#undo[@]} - 1; i >= 0; i--)); do
-		eval "${undo[i]}"
-	done
-}
+teardown() { put_right; }
 
-# Does $1 to the machine, and $2 at the end of the test.
-change() {
-	if [[ ${RDMA:-} == host ]]; then
-		skip "changes this machine's devices"
-	fi
-	undo+=("$2")
-	eval "$1"
-}
-
-# Runs program $1, here called NAME. Stops it when it tells of its CQ, and asks the
-# kernel about that. Then takes samples: where does its main thread sleep ("0": it
-# doesn't), how many ns has it run, and how many lines had it printed? Leaves
-# NAME.out, .err, .samples, .cq, and .status: the exit status and the process id.
+# watch PROGRAM: runs it. Stops it when it tells of its CQ, and asks the kernel about
+# that. Then takes samples: where does its main thread sleep ("0": it doesn't), how many
+# ns has it run, and how many lines had it printed? Leaves NAME.out, .err, .samples, .cq,
+# and .status: the exit status and the process id. NAME is the program's.
 watch() (
 	trap - DEBUG # Bats' own, which makes every command slow
 	set +e
@@ -76,8 +59,8 @@ watch() (
 	echo "$? $child" >"$name.status"
 ) 2>/dev/null
 
-# The samples of cq_waiting from when it said that it waits "asleep" or "awake" until
-# it said what that had cost.
+# phase WAY: the samples of cq_waiting from when it said that it waits "asleep" or "awake"
+# until it said what that had cost.
 phase() {
 	local first last
 	first=$(grep -n "^$1, for" "$seen/cq_waiting.out" | cut -d : -f 1)
@@ -98,45 +81,12 @@ watched_well() {
 	[[ $(<"$seen/cq_waiting.out") =~ $cost ]] && ((BASH_REMATCH[1] < 60))
 }
 
-# Of a phase: its samples, how many percent of them slept, milliseconds on the CPU.
+# phase_sums WAY: its samples, how many percent of them slept, milliseconds on the CPU.
 phase_sums() {
 	phase "$1" | awk '
 		NR == 1 { first = $2 }
 		{ last = $2; sleeps += $1 ~ /poll|event/ }
 		END { printf "%d %d %d\n", NR, NR ? sleeps * 100 / NR : 0, (last - first) / 1e6 }'
-}
-
-build_shim() {
-	local source=$project/tests/shims/cq_channel.c
-	shim=$BUILD/03-cq-channel/shim.so
-	if [[ ! $shim -nt $source ]]; then
-		gcc -std=c11 -D_GNU_SOURCE -shared -fPIC -o "$shim.$$" "$source"
-		mv "$shim.$$" "$shim"
-	fi
-}
-
-# Runs `${@:2}` with tests/shims/cq_channel.c doing $1 to it. The sanitizers' own
-# library is not the first one then.
-with_fault() {
-	SHIM=$1 LD_PRELOAD=$BUILD/03-cq-channel/shim.so \
-		ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-} limited "${@:2}"
-}
-
-# Is $output the sample in the header of $1? Numbers may differ.
-assert_sample() {
-	local sample
-	sample=$(sample_of "$1")
-	[[ $sample ]] || fail "there is no sample in $1"
-	diff <(sed 's/[0-9][0-9.]*/N/g' <<<"$sample") \
-		<(sed 's/[0-9][0-9.]*/N/g' <<<"$output")
-}
-
-# The lines of `$output` from $1 up to and without $2.
-part() { sed -n "/^$1/,/^$2/p" <<<"$output" | sed "/^$2/d"; }
-
-released() {
-	printf 'released: %s\n' ibv_destroy_qp ibv_destroy_cq ibv_destroy_cq \
-		ibv_destroy_comp_channel ibv_dealloc_pd ibv_close_device ibv_free_device_list
 }
 
 @test "the sample in the header of each program is what it prints" {
@@ -153,7 +103,8 @@ released() {
 		read -r ended _ <"$seen/$name.status"
 		assert_equal "$ended" 0
 		assert_equal "$(<"$seen/$name.err")" ''
-		assert_equal "$(grep released: "$seen/$name.out")" "$(released)"
+		output=$(<"$seen/$name.out")
+		assert_released "${everything[@]}"
 	done
 }
 
@@ -168,8 +119,7 @@ released() {
 }
 
 @test "steps 5 to 7: one event is for five completions, taken in order" {
-	output=$(<"$seen/cq_channel.out")
-	run part 'one round' 'the loop'
+	run part 'one round' 'the loop' <"$seen/cq_channel.out"
 	assert_output - <<-'END'
 		one round by hand: 5 messages
 		  armed
@@ -185,8 +135,7 @@ released() {
 }
 
 @test "step 8: the loop takes what comes one by one, and sleeps in between" {
-	output=$(<"$seen/cq_channel.out")
-	run part 'the loop' 'released'
+	run part 'the loop' 'released' <"$seen/cq_channel.out"
 	assert_output --regexp '^the loop: 3 messages, 50 ms apart
   completion: wr_id 6, success \(status 0\)
   completion: wr_id 7, success \(status 0\)
@@ -198,20 +147,18 @@ released() {
 	((BASH_REMATCH[2] >= 3 && BASH_REMATCH[2] <= 16))
 }
 
-# Runs the programs `${@:2}` with fault $1, all at once, because each of them waits for
+# all_with_fault HOW PROGRAM...: runs them all at once, because each of them waits for
 # three seconds. All must fail. Leaves NAME.out and NAME.err of each in $scratch.
 all_with_fault() {
-	local program name job jobs=() status
+	local program name job jobs=()
 	scratch=$BATS_TEST_TMPDIR
 	for program in "${@:2}"; do
 		name=$scratch/${program##*/}
-		with_fault "$1" "$program" >"$name.out" 2>"$name.err" &
+		with_shim cq_channel "$1" "$program" >"$name.out" 2>"$name.err" &
 		jobs+=($!)
 	done
 	for job in "${jobs[@]}"; do
-		status=0
-		wait "$job" || status=$?
-		assert_equal "$status" 1
+		ends_with 1 "$job"
 	done
 }
 
@@ -233,31 +180,32 @@ ETIMEDOUT (Connection timed out)
 	all_with_fault deaf "$cq_channel" "$cq_waiting"
 	assert_equal "$(<"$scratch/cq_channel.err")" "cq_channel: no event in 3000 ms: ETIMEDOUT (Connection timed out)
   hint: was the CQ armed before the completion came?"
-	assert_equal "$(grep released: "$scratch/cq_channel.out")" "$(released)"
+	run -0 cat "$scratch/cq_channel.out"
+	assert_released "${everything[@]}"
 	assert_equal "$(<"$scratch/cq_waiting.err")" "cq_waiting: 0 of 2 completions came in 3000 ms: ETIMEDOUT (Connection timed out)
   hint: is the device still there? make run-01 shows it"
-	assert_equal "$(grep released: "$scratch/cq_waiting.out")" "$(released)"
+	run -0 cat "$scratch/cq_waiting.out"
+	assert_released "${everything[@]}"
 }
 
 @test "a poll that fails, and a completion that failed, end the program with a message" {
 	local program
 	for program in "$cq_channel" "$cq_waiting"; do
-		run -1 --separate-stderr with_fault broken "$program"
+		run -1 --separate-stderr with_shim cq_channel broken "$program"
 		assert_equal "$stderr" "${program##*/}: ibv_poll_cq returned -2
   hint: the CQ is broken: has it overflowed?"
-		assert_equal "$(grep released: <<<"$output")" "$(released)"
-		run -1 --separate-stderr with_fault failed "$program"
+		assert_released "${everything[@]}"
+		run -1 --separate-stderr with_shim cq_channel failed "$program"
 		assert_regex "$stderr" "^${program##*/}: a receive: local protection error \
 \(status 4\), wr_id [1-9]"
-		assert_equal "$(grep released: <<<"$output")" "$(released)"
+		assert_released "${everything[@]}"
 	done
 }
 
 # --- cq_waiting ---
 
 @test "step 2: the wrong loop sleeps beside a completion, until another one comes" {
-	output=$(<"$seen/cq_waiting.out")
-	run part 'the wrong' 'the right'
+	run part 'the wrong' 'the right' <"$seen/cq_waiting.out"
 	assert_output - <<-'END'
 		the wrong loop: drain, arm, sleep
 		  drained, completions so far: 0
@@ -271,8 +219,7 @@ ETIMEDOUT (Connection timed out)
 }
 
 @test "step 3: the right loop takes both, and sleeps only where an event comes" {
-	output=$(<"$seen/cq_waiting.out")
-	run part 'the right' 'asleep'
+	run part 'the right' 'asleep' <"$seen/cq_waiting.out"
 	assert_output - <<-'END'
 		the right loop: arm, drain, sleep
 		  a message arrives
@@ -297,10 +244,9 @@ ETIMEDOUT (Connection timed out)
 @test "step 4: it says itself what each way of waiting costs" {
 	ms='([0-9]+)\.[0-9]'
 	cost="  waited $ms ms, CPU time: $ms ms, polls: ([0-9]+)"
-	output=$(<"$seen/cq_waiting.out")
-	[[ $(part asleep awake) =~ $cost ]]
+	[[ $(part asleep awake <"$seen/cq_waiting.out") =~ $cost ]]
 	((BASH_REMATCH[1] >= 200 && BASH_REMATCH[2] < 60 && BASH_REMATCH[3] <= 6))
-	[[ $(part awake released) =~ $cost ]]
+	[[ $(part awake released <"$seen/cq_waiting.out") =~ $cost ]]
 	((BASH_REMATCH[1] >= 200 && BASH_REMATCH[2] > 100 && BASH_REMATCH[3] > 1000))
 }
 
@@ -334,14 +280,14 @@ released: ibv_free_device_list\$"
 }
 
 @test "extended: a completion that failed ends the program with a message" {
-	run -1 --separate-stderr with_fault failed "$extended_cq"
+	run -1 --separate-stderr with_shim cq_channel failed "$extended_cq"
 	assert_equal "$stderr" "extended_cq: a receive: local protection error (status 4)
   hint: docs/errors.md explains the status codes"
 	assert_line 'released: ibv_free_device_list'
 }
 
 @test "extended: a device without extended CQs is told of, with the way out" {
-	run --separate-stderr with_fault plain "$extended_cq"
+	run --separate-stderr with_shim cq_channel plain "$extended_cq"
 	assert_failure 1
 	assert_equal "$stderr" "extended_cq: ibv_create_cq_ex(37): EOPNOTSUPP \
 (Operation not supported)
@@ -387,7 +333,8 @@ released: ibv_free_device_list\$"
 }
 
 @test "no device: exit status 77, and how to get one" {
-	change 'rdma link delete rxe_0' 'rdma link add rxe_0 type rxe netdev eth0'
+	change_world
+	rdma link delete rxe_0
 	for program in "${programs[@]}"; do
 		run --separate-stderr limited "$program"
 		assert_failure 77
@@ -407,10 +354,8 @@ released: ibv_free_device_list\$"
 }
 
 @test "of two devices it takes the one given with -d, even a renamed one" {
-	change 'ip link add spare type dummy' 'ip link delete spare'
-	change 'ip addr add 10.8.0.1/24 dev spare' true
-	change 'ip link set spare up' true
-	change 'rdma link add rxe_1 type rxe netdev spare' 'rdma link delete other'
+	change_world
+	add_rxe_1
 	rdma dev set rxe_1 name other
 	run limited "$extended_cq"
 	refute_line --partial 'device: other'
@@ -422,7 +367,8 @@ released: ibv_free_device_list\$"
 }
 
 @test "with the port down there are no messages: it is said at once, with a hint" {
-	change 'ip link set eth0 down' 'ip link set eth0 up'
+	change_world
+	ip link set eth0 down
 	for program in "${programs[@]}"; do
 		run -1 --separate-stderr limited "$program"
 		assert_output 'released: ibv_free_device_list'

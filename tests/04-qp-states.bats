@@ -36,8 +36,9 @@ declare -gA may=(
 setup_file() {
 	seen=$BATS_FILE_TMPDIR
 	pause_and_look
-	with_shim log "$qp_transitions" >"$seen/transitions"
-	with_shim look "$qp_errors" >"$seen/errors" 2>"$seen/errors-err"
+	SHIM_LOG=$seen/log with_shim qp_calls log "$qp_transitions" >"$seen/transitions"
+	SHIM_LOG=$seen/look with_shim qp_calls look "$qp_errors" \
+		>"$seen/errors" 2>"$seen/errors-err"
 	jq -rs 'range(0; length; 3) as $i | .[$i] as $qpn | .[$i + 1] as $sends | .[$i + 2][] |
 		select(.lqpn == $qpn) | [$qpn, .state, .["sq-psn"], .["rq-psn"], $sends] | @tsv' \
 		"$seen/look" >"$seen/kernel"
@@ -45,23 +46,10 @@ setup_file() {
 
 setup() {
 	seen=$BATS_FILE_TMPDIR
-	read -r ended pid <"$seen/status"
-	undo=()
+	read -r ended _ <"$seen/status"
 }
 
-teardown() {
-	local i
-	for ((i = ${#undo[@]} - 1; i >= 0; i--)); do
-		eval "${undo[i]}"
-	done
-}
-
-# Does $1 to the machine, and $2 at the end of the test.
-change() {
-	[[ ${RDMA:-} != host ]] || skip "changes this machine's devices"
-	undo+=("$2")
-	eval "$1"
-}
+teardown() { put_right; }
 
 # Runs qp_states -p. At pause number N, qp.N is what the kernel knows of its queue pairs:
 # number, type, state, the peer's number, first or next PSN to receive and to send.
@@ -88,42 +76,14 @@ pause_and_look() (
 	echo "$? $child" >"$seen/status"
 )
 
-# Runs `${@:2}` with tests/shims/qp_calls.c between it and libibverbs, which does $1.
-# The sanitizers' own library is not the first one then.
-with_shim() {
-	local source=$project/tests/shims/qp_calls.c shim=$BUILD/04-qp-states/qp_calls.so
-	if [[ ! $shim -nt $source ]]; then
-		gcc -shared -fPIC -D_GNU_SOURCE -o "$shim" "$source"
-	fi
-	SHIM=$1 SHIM_LOG=$seen/$1 LD_PRELOAD=$shim \
-		ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-} limited "${@:2}"
-}
-
-# Is each line of the sample in the header of $1 printed, in this order? Numbers may
-# differ, and "..." stands for any lines.
-assert_sample() {
-	local sample
-	sample=$(sample_of "$1")
-	[[ $sample ]] || fail "there is no sample in $1"
-	awk '
-		{ gsub(/[0-9a-f.:]*[0-9][0-9a-f.:]*/, "N") }
-		NR == FNR { want[++n] = $0; next }
-		{ line[++m] = $0 }
-		END {
-			for (i = j = 1; i <= n; i++) {
-				if (want[i] == "...") { gap = 1; continue }
-				while (gap && j <= m && line[j] != want[i]) j++
-				if (line[j++] != want[i]) { print "not printed: " want[i]; exit 1 }
-				gap = 0
-			}
-		}' <(echo "$sample") <(echo "$output")
-}
-
-# What the kernel said of queue pair $2 (A or B) at pause $1 of qp_states.
+# kernel PAUSE NAME: what the kernel said at this pause of qp_states of the queue pair A or
+# B. Sets type, state, rqpn, rq_psn and sq_psn.
 kernel() {
 	local number
 	while read -r number type state rqpn rq_psn sq_psn; do
-		((number != qpn[$2])) || return 0
+		if ((number == qpn[$2])); then
+			return 0
+		fi
 	done <"$seen/qp.$1"
 	fail "the kernel knows no queue pair $2"
 }
@@ -139,9 +99,6 @@ read_numbers() {
 	((${#qpn[@]} == 2))
 }
 
-# The lines of file $1 from $2 on, up to and without $3.
-part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
-
 # --- qp_states: from RESET to RTS ---
 
 @test "qp_states: the sample in the header is what it prints" {
@@ -152,15 +109,9 @@ part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
 @test "qp_states: it ends well, without a word on stderr, and releases in the right order" {
 	assert_equal "$ended" 0
 	assert_equal "$(<"$seen/err")" ''
-	run grep released: "$seen/out"
-	assert_output - <<-'END'
-		released: ibv_destroy_qp
-		released: ibv_destroy_qp
-		released: ibv_destroy_cq
-		released: ibv_dealloc_pd
-		released: ibv_close_device
-		released: ibv_free_device_list
-	END
+	output=$(<"$seen/out")
+	assert_released ibv_destroy_qp ibv_destroy_qp ibv_destroy_cq ibv_dealloc_pd \
+		ibv_close_device ibv_free_device_list
 }
 
 @test "qp_states, step 3: the kernel knows the two queue pairs, in RESET" {
@@ -170,7 +121,7 @@ part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
 		assert_equal "$type $state" 'RC RESET'
 	done
 	assert_equal "$(wc -l <"$seen/qp.1")" 2
-	run part "$seen/out" 'A: ' pause
+	run part 'A: ' pause <"$seen/out"
 	assert_line '  A: RESET'
 	assert_line '  B: RESET'
 }
@@ -181,14 +132,14 @@ part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
 		kernel 2 $name
 		assert_equal "$state" INIT
 	done
-	run part "$seen/out" 'RESET -> INIT' pause
+	run part 'RESET -> INIT' pause <"$seen/out"
 	assert_line '  A: INIT, port 1, pkey_index 0, access 0x0'
 	assert_line '  B: INIT, port 1, pkey_index 0, access 0x0'
 }
 
 @test "qp_states, step 5: INIT -> RTR, where each knows the other's number and first PSN" {
 	read_numbers
-	run part "$seen/out" 'INIT -> RTR' pause
+	run part 'INIT -> RTR' pause <"$seen/out"
 	for pair in 'A B' 'B A'; do
 		read -r self peer <<<"$pair"
 		kernel 3 "$self"
@@ -204,12 +155,14 @@ part() { sed -n "/^$2/,/^$3/p" "$1" | sed "/^$3/d"; }
 	assert_output "$mtu
 $mtu"
 	# 1024 is what fits into the 1500 bytes of an Ethernet frame: 76 are for headers.
-	[[ ${RDMA:-} == host ]] || assert_equal "$mtu" 1024
+	if [[ ${RDMA:-} != host ]]; then
+		assert_equal "$mtu" 1024
+	fi
 }
 
 @test "qp_states, step 6: RTR -> RTS, each with the first PSN it was given" {
 	read_numbers
-	run part "$seen/out" 'RTR -> RTS' pause
+	run part 'RTR -> RTS' pause <"$seen/out"
 	for name in A B; do
 		kernel 4 $name
 		assert_equal "$state $sq_psn" "RTS ${psn[$name]}"
@@ -271,13 +224,14 @@ number_of_c() { c=$((16#$(sed -nE 's/^C: QPN 0x([0-9a-f]*) .*/\1/p' "$seen/trans
 	assert_line --regexp '^  INIT  -> RTR  is_global 0 +EINVAL$'
 	assert_line --regexp '^  INIT  -> RTR  sgid_index 255 +E[A-Z]+$'
 	# Here rxe differs from other devices. A port with the greatest MTU has no such line.
-	[[ $(<"$seen/out") == *', MTU 4096'* ]] ||
+	if [[ $(<"$seen/out") != *', MTU 4096'* ]]; then
 		assert_line --regexp '^  INIT  -> RTR  path_mtu 4096, not [0-9]+ +accepted$'
+	fi
 }
 
 # Prints the table of all pairs as lines: state, new state, result.
 pairs() {
-	part "$seen/transitions" 'from every' released | awk '
+	part 'from every' released <"$seen/transitions" | awk '
 		NR == 2 { for (i = 2; i <= NF; i++) to[i] = $i }
 		NR > 2 { for (i = 2; i <= NF; i++) print $1, to[i], $i }'
 }
@@ -295,7 +249,9 @@ pairs() {
 
 @test "qp_transitions, step 3: the device does as the specification has it, except RESET -> ERR" {
 	for from in "${states[@]}"; do
-		[[ $from != SQE ]] || continue
+		if [[ $from == SQE ]]; then
+			continue
+		fi
 		for to in "${states[@]}"; do
 			case "$from-$to ${may[$from]:?}" in
 			RESET-ERR*) echo "$from $to !-" ;;
@@ -309,7 +265,7 @@ pairs() {
 }
 
 @test "qp_transitions: a failure that is no refusal is not shown as one" {
-	run --separate-stderr with_shim memory "$qp_transitions"
+	run --separate-stderr with_shim qp_calls memory "$qp_transitions"
 	assert_failure 1
 	assert_equal "$stderr" \
 		'qp_transitions: ibv_modify_qp(C, INIT -> RTR): ENOMEM (Cannot allocate memory)'
@@ -328,23 +284,19 @@ pairs() {
 
 @test "qp_errors: it ends well, without a word on stderr, and releases in the right order" {
 	assert_equal "$(<"$seen/errors-err")" ''
-	run grep released: "$seen/errors"
-	assert_output - <<-'END'
-		released: ibv_destroy_qp
-		released: ibv_destroy_qp
-		released: ibv_destroy_cq
-		released: ibv_dereg_mr
-		released: ibv_dealloc_pd
-		released: ibv_close_device
-		released: ibv_free_device_list
-	END
+	output=$(<"$seen/errors")
+	assert_released ibv_destroy_qp ibv_destroy_qp ibv_destroy_cq ibv_dereg_mr ibv_dealloc_pd \
+		ibv_close_device ibv_free_device_list
 }
 
 @test "qp_errors: whatever it says of a queue pair is what the kernel knows" {
 	# The kernel's states and PSNs in the form in which the program prints its own.
-	declare -A name
+	local -A name
+	local names=(A B)
 	while read -r number state sq_psn rq_psn _; do
-		: "${name[$number]:=$([[ ${#name[@]} == 0 ]] && echo A || echo B)}"
+		if [[ -z ${name[$number]:-} ]]; then
+			name[$number]=${names[${#name[@]}]}
+		fi
 		if [[ $state == RTS ]]; then
 			printf '  %s: RTS, sq_psn 0x%06x, rq_psn 0x%06x\n' "${name[$number]}" "$sq_psn" "$rq_psn"
 		else
@@ -356,7 +308,7 @@ pairs() {
 }
 
 @test "qp_errors, step 3: one message goes from A to B, and the PSNs move on by one" {
-	run part "$seen/errors" 'a message' 'A sends'
+	run part 'a message' 'A sends' <"$seen/errors"
 	assert_line '  A: send, success (status 0)'
 	assert_line '  B: receive, success (status 0)'
 	assert_line '  B has received "Hello B, this is A"'
@@ -368,7 +320,7 @@ pairs() {
 }
 
 @test "qp_errors, step 4: A's mistake puts A into ERR, its next send is flushed, and B is as before" {
-	run part "$seen/errors" 'A sends' 'B has'
+	run part 'A sends' 'B has' <"$seen/errors"
 	# Local protection error is 4; rxe says local QP operation error, 2, and on
 	# Linux 6.12 flushes this one, too.
 	assert_line --index 1 --regexp '^  A: send, (local .* error \(status [24]\)|.* Flushed Error \(status 5\))$'
@@ -379,7 +331,7 @@ pairs() {
 }
 
 @test "qp_errors, step 5: B is put into ERR, and its two receives are flushed" {
-	run part "$seen/errors" 'B has two' 'both'
+	run part 'B has two' 'both' <"$seen/errors"
 	assert_output - <<-'END'
 		B has two receives posted, and is put into ERR
 		  B: receive, Work Request Flushed Error (status 5)
@@ -389,7 +341,7 @@ pairs() {
 }
 
 @test "qp_errors, step 6: through RESET both come to RTS again, with the PSNs they began with" {
-	run part "$seen/errors" 'both' 'a message'
+	run part 'both' 'a message' <"$seen/errors"
 	assert_output - <<-'END'
 		both go to RESET, and then to RTS again
 		  A: RESET
@@ -407,7 +359,7 @@ pairs() {
 }
 
 @test "qp_errors: no wait is for ever: without completions it gives up and says so" {
-	run --separate-stderr with_shim lose "$qp_errors"
+	run --separate-stderr with_shim qp_calls lose "$qp_errors"
 	assert_failure 1
 	assert_equal "$stderr" "qp_errors: waiting for a completion: ETIMEDOUT (Connection timed out)
   hint: is a receive posted? do the PSNs agree?"
@@ -415,7 +367,7 @@ pairs() {
 }
 
 @test "qp_errors: a message that is not what was sent is noticed" {
-	run --separate-stderr with_shim garble "$qp_errors"
+	run --separate-stderr with_shim qp_calls garble "$qp_errors"
 	assert_failure 1
 	assert_equal "$stderr" 'qp_errors: B has not received what A sent'
 }
@@ -423,14 +375,14 @@ pairs() {
 # --- all three ---
 
 @test "a refused step is named, with the errno and what to do" {
-	run --separate-stderr with_shim refuse "$qp_states"
+	run --separate-stderr with_shim qp_calls refuse "$qp_states"
 	assert_failure 1
 	assert_equal "$stderr" "qp_states: ibv_modify_qp(A, INIT -> RTR): EINVAL (Invalid argument)
   hint: ibv_modify_qp(3) lists what each step needs; for INIT -> RTR try another GID (-g N)"
 	assert_line 'released: ibv_free_device_list'
 
 	for program in qp_transitions qp_errors; do
-		run --separate-stderr with_shim refuse "$BUILD/04-qp-states/$program"
+		run --separate-stderr with_shim qp_calls refuse "$BUILD/04-qp-states/$program"
 		assert_failure 1
 		assert_regex "$stderr" "^$program: ibv_modify_qp\([AC], INIT -> RTR\): EINVAL \(Invalid argument\)"
 		assert_line 'released: ibv_free_device_list'
@@ -439,7 +391,7 @@ pairs() {
 
 @test "a port that cannot be queried is not said to be a port that is not ACTIVE" {
 	for program in qp_states qp_transitions qp_errors; do
-		run --separate-stderr with_shim port "$BUILD/04-qp-states/$program"
+		run --separate-stderr with_shim qp_calls port "$BUILD/04-qp-states/$program"
 		assert_failure 1
 		assert_regex "$stderr" "^$program: ibv_query_port\([a-z0-9_]+, 1\): EIO \(Input/output error\)"
 		assert_line 'released: ibv_free_device_list'
@@ -498,7 +450,8 @@ pairs() {
 }
 
 @test "no device: exit status 77, and how to get one" {
-	change 'rdma link delete rxe_0' 'rdma link add rxe_0 type rxe netdev eth0'
+	change_world
+	rdma link delete rxe_0
 	for program in "$qp_states" "$qp_transitions" "$qp_errors"; do
 		run --separate-stderr limited "$program"
 		assert_failure 77
@@ -508,7 +461,8 @@ pairs() {
 }
 
 @test "a port that is down is refused; another device's port is taken, if ACTIVE" {
-	change 'ip link set eth0 down' 'ip link set eth0 up'
+	change_world
+	ip link set eth0 down
 	for program in qp_states qp_transitions qp_errors; do
 		run --separate-stderr limited "$BUILD/04-qp-states/$program"
 		assert_failure 1
@@ -516,10 +470,7 @@ pairs() {
   hint: there is rxe_0; make run-01 shows its ports"
 	done
 
-	change 'ip link add spare type dummy' 'ip link delete spare'
-	ip address add 10.8.0.1/24 dev spare
-	ip link set spare up
-	change 'rdma link add rxe_1 type rxe netdev spare' 'rdma link delete other'
+	add_rxe_1
 	rdma dev set rxe_1 name other
 	run limited "$qp_states"
 	assert_success
@@ -530,14 +481,17 @@ pairs() {
 	run -0 limited "$qp_errors"
 }
 
+# After a link came up, the kernel first makes sure that nobody else has the address.
+link_local_is_ready() { [[ $(ip -6 address show dev eth0 scope link -tentative) ]]; }
+
 @test "with IPv6 only, a link-local GID does; -g takes it without asking" {
-	# After a link came up, the kernel first makes sure that nobody else has the address.
-	until [[ $(ip -6 address show dev eth0 scope link -tentative) ]]; do sleep 0.1; done
+	eventually link_local_is_ready
 	run limited "$qp_states" -g 0
 	assert_success
 	assert_line --regexp '^GID: +index 0, fe80::.* given with -g'
 
-	change 'ip address delete 10.9.0.1/24 dev eth0' 'ip address add 10.9.0.1/24 dev eth0'
+	change_world
+	ip address delete 10.9.0.1/24 dev eth0
 	run limited "$qp_states"
 	assert_success
 	assert_line --regexp '^GID: +index [0-9]+, fe80::'

@@ -7,66 +7,24 @@ tool=$BUILD/05-pingpong/rc_pingpong
 window=$BUILD/05-pingpong/send_window
 counters=/sys/class/infiniband/rxe_0/ports/1/hw_counters
 
-# Starts `$@` as the server, in the background, with its output in $server_out.
-start_server() {
-	server_out=$BATS_TEST_TMPDIR/server
-	timeout -k 1 "${LIMIT:-30}" "$@" >"$server_out" 2>&1 3>&- &
-	server=$!
-}
-
-# The same for a client whose output does not matter.
-start_client() {
-	timeout -k 1 30 "$@" localhost >/dev/null 2>&1 3>&- &
-	client=$!
-}
-
-# Waits for the server; its status must be $1. Its output is then $output.
-server_ends_with() {
-	local status=0
-	wait "$server" || status=$?
-	output=$(<"$server_out")
-	mapfile -t lines <<<"$output"
-	((status == $1)) || fail "the server's status is $status, not $1:"$'\n'"$output"
-}
-
-# Server and client, both `$@`: they must succeed. The client's output is then
-# $client_output, the server's $output.
-both_with() {
-	start_server "$@"
-	run -0 limited "$@" localhost
-	client_output=$output
-	server_ends_with 0
-}
-
-# ibv_rc_pingpong's client does not wait for its server.
-until_listening() {
-	local i
-	for ((i = 0; i < 200; i++)); do
-		! grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 || return 0
-		sleep 0.02
-	done
-	fail "nobody listens on port 18515"
-}
+# ibv_rc_pingpong's client does not wait for its server. 4853 is port 18515, and 0A is a
+# socket that listens.
+until_listening() { eventually grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; }
 
 # Until messages really go back and forth.
-until_running() {
-	local i before
-	before=$(<"$counters/rdma_sends")
-	for ((i = 0; i < 200; i++)); do
-		(($(<"$counters/rdma_sends") < before + 20)) || return 0
-		sleep 0.05
-	done
-	fail "no messages"
-}
+until_running() { eventually sends_reach $(($(<"$counters/rdma_sends") + 20)); }
+sends_reach() { (($(<"$counters/rdma_sends") >= $1)); }
 
-# A TCP client that sends $1. A server that has read enough may close before the rest.
+# send_to_server TEXT: a TCP client that sends it, on the descriptor $sock. A server that
+# has read enough may close before the rest.
 send_to_server() {
 	until_listening
 	exec {sock}<>/dev/tcp/localhost/18515
 	(printf '%b' "$1" >&"$sock") || :
 }
 
-# A TCP server for one client: sends it $1, reads from it for $2 seconds.
+# fake_server TEXT SECONDS: a TCP server for one client, which sends it this text and ends
+# so much later.
 fake_server() {
 	timeout 20 perl -MSocket -e '
 		socket(my $l, AF_INET, SOCK_STREAM, 0);
@@ -80,17 +38,7 @@ fake_server() {
 	until_listening
 }
 
-# A link that some test changed is put right for the next.
 teardown() { put_right; }
-
-# The kernel knows of no memory region any more, nor of a queue pair of ours.
-nothing_left() {
-	run -0 rdma -j resource show mr
-	[[ $(jq length <<<"$output") == 0 ]] || fail "still there: $output"
-	run -0 rdma -j resource show qp
-	[[ $(jq '[.[] | select(.comm | test("pingpong|send_window"))] | length' <<<"$output") == 0 ]] ||
-		fail "still there: $output"
-}
 
 # --- the transfer ---
 
@@ -103,8 +51,10 @@ nothing_left() {
 			assert_line --regexp '^8192000 bytes in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} Mbit/sec$'
 			assert_line --regexp '^1000 iters in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} usec/iter$'
 			assert_line 'verified: every byte of 1000 of 1000 messages'
-			[[ $program == "$ours" ]] || assert_line --regexp \
-				'^round trip: median [0-9.]+, 99th percentile [0-9.]+, maximum [0-9.]+ usec$'
+			if [[ $program == "$tool" ]]; then
+				assert_line --regexp \
+					'^round trip: median [0-9.]+, 99th percentile [0-9.]+, maximum [0-9.]+ usec$'
+			fi
 		done
 	done
 }
@@ -124,7 +74,9 @@ nothing_left() {
 
 @test "memory: a hundred million iterations need no more of it" {
 	# With sanitizers the address space says nothing.
-	[[ $BUILD != */san ]] || return 0
+	if [[ $BUILD == */san ]]; then
+		return
+	fi
 	start_server "$tool" -n 100000000 -s 64
 	until_listening
 	run -0 awk '$1 == "VmSize:" { print $2 }' "/proc/$(pgrep -P "$server")/status"
@@ -160,15 +112,8 @@ nothing_left() {
 
 @test "release: all that was made, in reverse order, and the kernel has none left" {
 	both_with "$tool" -e -n 1
-	run -0 grep released <<<"$output"
-	assert_output 'released: ibv_destroy_qp
-released: ibv_destroy_cq
-released: ibv_destroy_comp_channel
-released: ibv_dereg_mr
-released: ibv_dereg_mr
-released: ibv_dealloc_pd
-released: ibv_close_device
-released: ibv_free_device_list'
+	assert_released ibv_destroy_qp ibv_destroy_cq ibv_destroy_comp_channel ibv_dereg_mr \
+		ibv_dereg_mr ibv_dealloc_pd ibv_close_device ibv_free_device_list
 	nothing_left
 }
 
@@ -199,7 +144,7 @@ released: ibv_free_device_list'
 	local option ticks least=() most
 	for option in -e --rx-depth=500; do
 		start_server "$tool" "$option" -n 1000000
-		start_client "$tool" "$option" -n 1000000
+		start_client "$tool" "$option" -n 1000000 localhost
 		until_running
 		pkill -STOP -P "$client"
 		# utime and stime of the other, in clock ticks of 10 ms
@@ -233,16 +178,11 @@ released: ibv_free_device_list'
 }
 
 @test "client: it may be a little early" {
-	limited "$ours" -n 2 localhost >"$BATS_TEST_TMPDIR/client" 2>&1 &
-	local client=$!
-	SECONDS=0
-	until grep -q 'yet, still trying' "$BATS_TEST_TMPDIR/client" || ((SECONDS > 9)); do
-		sleep 0.1
-	done
+	start_client "$ours" -n 2 localhost
+	eventually grep -q 'no server at localhost port 18515 yet, still trying' "$client_out"
 	start_server "$ours" -n 2
 	server_ends_with 0
-	wait "$client"
-	grep -q 'no server at localhost port 18515 yet, still trying' "$BATS_TEST_TMPDIR/client"
+	client_ends_with 0
 }
 
 @test "help: names every option, and goes to standard output" {
@@ -272,13 +212,8 @@ released: ibv_free_device_list'
 	assert_sample "$project/05-pingpong/send_window.c"
 	mapfile -t lines <<<"$output"
 	assert_line '1000 messages: 32 calls of ibv_post_send, 32 completions'
-	run -0 grep released <<<"$output"
-	assert_output 'released: ibv_destroy_qp
-released: ibv_destroy_cq
-released: ibv_dereg_mr
-released: ibv_dealloc_pd
-released: ibv_close_device
-released: ibv_free_device_list'
+	assert_released ibv_destroy_qp ibv_destroy_cq ibv_dereg_mr ibv_dealloc_pd \
+		ibv_close_device ibv_free_device_list
 	nothing_left
 }
 
@@ -310,24 +245,17 @@ released: ibv_free_device_list'
 }
 
 @test "send_window: a side that dies is noticed by the other" {
-	local victim survivor_output
+	local -A survivor=([client]=server [server]=client)
+	local victim
 	for victim in client server; do
 		start_server "$window" -n 100000000
-		survivor_output=$server_out
-		timeout -k 1 30 "$window" -n 100000000 localhost >"$BATS_TEST_TMPDIR/client" 2>&1 3>&- &
-		client=$!
+		start_client "$window" -n 100000000 localhost
 		until_running
 		SECONDS=0
 		pkill -KILL -P "${!victim}"
-		if [[ $victim == client ]]; then
-			server_ends_with 1
-		else
-			survivor_output=$BATS_TEST_TMPDIR/client
-			wait "$client" && fail "the client has not failed"
-			wait "$server" || :
-		fi
+		"${survivor[$victim]}_ends_with" 1
 		((SECONDS < 8))
-		run -0 cat "$survivor_output"
+		wait "${!victim}" || :
 		assert_line 'send_window: the peer gave up or died'
 		assert_line 'released: ibv_free_device_list'
 	done
@@ -336,7 +264,7 @@ released: ibv_free_device_list'
 
 @test "send_window: a client that is silent ends the server's wait at the timeout" {
 	start_server "$window" -n 100000000 --timeout 2
-	start_client "$window" -n 100000000
+	start_client "$window" -n 100000000 localhost
 	until_running
 	pkill -STOP -P "$client"
 	server_ends_with 1
@@ -391,7 +319,9 @@ released: ibv_free_device_list'
 		until_listening
 		# shellcheck disable=SC2086 # a program and an option
 		run -0 limited $program -n 20 -s 10000 localhost
-		[[ $program == "$ours" ]] || assert_line 'verified: every byte of 20 of 20 messages'
+		if [[ $program == "$tool -c" ]]; then
+			assert_line 'verified: every byte of 20 of 20 messages'
+		fi
 		server_ends_with 0
 		refute_output --partial 'invalid data'
 	done
@@ -411,7 +341,9 @@ released: ibv_free_device_list'
 @test "check: a wrong byte is found, with its message and offset" {
 	local object objects=() program
 	for object in "${BUILD%/san}"/common/*.o; do
-		[[ $object == */pattern.o ]] || objects+=("$object")
+		if [[ $object != */pattern.o ]]; then
+			objects+=("$object")
+		fi
 	done
 	sed "s/^#define PERIOD .*/#define PERIOD 249/; s|#include \"|&$project/common/|" \
 		"$project/common/pattern.c" >"$BATS_TEST_TMPDIR/pattern.c"
@@ -447,13 +379,13 @@ released: ibv_free_device_list'
 	# The stock program may wait for ever then.
 	start_server "$ours" -n 5 -s 128 --timeout 8
 	until_listening
-	start_client ibv_rc_pingpong -g 1 -n 5 -s 64
+	start_client ibv_rc_pingpong -g 1 -n 5 -s 64 localhost
 	server_ends_with 1
 	assert_line 'pingpong: message 0 has 64 bytes, not 128'
 	kill "$client" || :
 	start_server "$ours" -n 5 -s 64 --timeout 8
 	until_listening
-	start_client ibv_rc_pingpong -g 1 -n 5 -s 128
+	start_client ibv_rc_pingpong -g 1 -n 5 -s 128 localhost
 	server_ends_with 1
 	assert_line --regexp '^pingpong: receive: .* \(status [0-9]+\), wr_id 1, vendor_err [0-9]+$'
 	assert_line --partial 'hint: the message was longer than the receive'
@@ -472,7 +404,7 @@ released: ibv_free_device_list'
 
 @test "peer: killed with -9 in the middle, the other says so" {
 	start_server "$ours" -n 1000000
-	start_client "$ours" -n 1000000
+	start_client "$ours" -n 1000000 localhost
 	until_running
 	pkill -KILL -P "$client"
 	SECONDS=0
@@ -493,7 +425,8 @@ released: ibv_free_device_list'
 	assert_line 'pingpong: no client on TCP port 18515: ETIMEDOUT (Connection timed out)'
 }
 
-# A real client, ours or the stock program, is served by the server that was started.
+# serves_real_client PROGRAM [ARGUMENT...]: a client, ours or the stock program, is served
+# by the server that was started.
 serves_real_client() {
 	run -0 limited "$@" localhost
 	server_ends_with 0
@@ -504,7 +437,9 @@ serves_real_client() {
 	for message in '0000:000011:123456:0' 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n' '\x16\x03\x01\x02\x00\x01'; do
 		start_server "$ours" -n 5 --timeout 25
 		send_to_server "$message"
-		[[ $message != 0* ]] || exec {sock}>&-
+		if [[ $message == 0* ]]; then
+			exec {sock}>&-
+		fi
 		serves_real_client "$ours" -n 5
 		case $message in
 		0*) assert_line 'pingpong: ignored a connection from 127.0.0.1: it closed the connection; it sent 20 bytes "0000:000011:123456:0"' ;;
@@ -654,14 +589,6 @@ serves_real_client() {
 	assert_line --partial 'server "no-such-host.invalid"'
 }
 
-# Sets `unlucky` to what runs a program so that the calls that $1 stands for fail.
-bad_luck() {
-	local shim=$BATS_TEST_TMPDIR/bad_luck.so
-	[[ -e $shim ]] || gcc -D_GNU_SOURCE -shared -fPIC -o "$shim" "$project/tests/shims/bad_luck.c"
-	# AddressSanitizer wants to come first; here it may come second.
-	unlucky=(env BAD_LUCK="$1" LD_PRELOAD="$shim" ASAN_OPTIONS=verify_asan_link_order=0)
-}
-
 @test "peer: one that sends ahead is stopped at the message that is too many" {
 	gcc -D_GNU_SOURCE -o "$BATS_TEST_TMPDIR/sends_ahead" "$project/tests/shims/sends_ahead.c" \
 		"${BUILD%/san}"/common/*.o -libverbs
@@ -675,10 +602,10 @@ bad_luck() {
 }
 
 @test "timeout: events that bring no completion do not begin it again" {
-	bad_luck idle-events
+	shim_with bad_luck idle-events
 	fake_server '0000:fffff0:123456:00000000000000000000ffff0a090001\0' 9
 	SECONDS=0
-	run -1 limited "${unlucky[@]}" "$tool" -e --timeout 2 -n 3 localhost
+	run -1 limited "${shimmed[@]}" "$tool" -e --timeout 2 -n 3 localhost
 	assert_line --partial 'waiting for a completion: ETIMEDOUT'
 	((SECONDS < 25))
 }
@@ -706,15 +633,13 @@ bad_luck() {
 }
 
 @test "calls: a socket option, a poll or an accept that fails is an error, with its own name" {
-	bad_luck setsockopt
-	run -1 limited "${unlucky[@]}" "$ours"
+	run -1 with_shim bad_luck setsockopt "$ours"
 	assert_line --partial ': ENOMEM (Cannot allocate memory)'
-	bad_luck poll
-	run -1 limited "${unlucky[@]}" "$ours"
+	run -1 with_shim bad_luck poll "$ours"
 	assert_line 'pingpong: poll: ENOMEM (Cannot allocate memory)'
 	refute_line --partial 'hint: start one'
-	bad_luck accept
-	start_server "${unlucky[@]}" "$ours"
+	shim_with bad_luck accept
+	start_server "${shimmed[@]}" "$ours"
 	until_listening
 	# The server may be gone before the client's connect() has returned.
 	(exec {sock}<>/dev/tcp/localhost/18515) || :
@@ -724,8 +649,8 @@ bad_luck() {
 }
 
 @test "calls: without IPv6 the server listens by IPv4" {
-	bad_luck no-ipv6
-	start_server "${unlucky[@]}" "$ours" -n 2
+	shim_with bad_luck no-ipv6
+	start_server "${shimmed[@]}" "$ours" -n 2
 	run -0 limited "$ours" -n 2 127.0.0.1
 	server_ends_with 0
 }
@@ -733,7 +658,7 @@ bad_luck() {
 @test "link: one that goes down is named by the side that sends" {
 	change_world
 	start_server "$ours" -n 1000000 --timeout 4
-	start_client "$ours" -n 1000000 --timeout 4
+	start_client "$ours" -n 1000000 --timeout 4 localhost
 	until_running
 	ip link set eth0 down
 	server_ends_with 1

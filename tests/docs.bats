@@ -134,42 +134,12 @@ cm_calls_of_sources() {
 	assert_nothing comm -13 <(grep -owE 'IBV_WC_[A-Z_]+' docs/errors.md | sort -u) - <<<"$names"
 }
 
-# The messages in errors.md that no program prints. What a program prints is a format:
-# what it begins with, and its words between the conversions, must be in the message.
-messages_of_no_program() {
-	# shellcheck disable=SC2016 # perl
-	perl -0777 -e '
-		my ($errors, @sources) = @ARGV;
-		my @patterns;
-		for (@sources) {
-			open my $in, "<", $_ or die "$_: $!\n";
-			my $text = <$in>;
-			$text =~ s{/\*.*?\*/}{}gs;
-			$text =~ s/"\s*\n\s*"//g;
-			for my $format ($text =~ /"((?:[^"\\]|\\.)*)"/g) {
-				$format =~ s/\\n//g;
-				$format =~ s/\\(.)/$1/g;
-				my $start = $format =~ /^%/ ? "" : "^";
-				my @pieces = grep { /[a-z]{2}/ } split /%[-0-9]*[lzj]*[a-zA-Z]/, $format;
-				push @patterns, $start . join ".*", map { quotemeta } @pieces
-					if length(join "", @pieces) > 5;
-			}
-		}
-		open my $in, "<", $errors or die "$errors: $!\n";
-		my ($tables) = <$in> =~ /^## Messages of the programs\n(.*?)^## /ms or die "none\n";
-		for my $cell ($tables =~ /^\| ([^|]* [^|]*) \|/mg) {
-			for my $message (grep { / / } $cell =~ /`([^`]+)`/g) {
-				print "$message\n" unless grep { $message =~ /$_/ } @patterns;
-			}
-		}' "$@"
-}
-
 @test "docs: the messages of the programs in errors.md are those that they print" {
 	local errors=$BATS_TEST_TMPDIR/errors.md
-	assert_nothing messages_of_no_program docs/errors.md [0-9][0-9]-*/*.[ch] common/*.c
+	assert_nothing docs/unprinted docs/errors.md [0-9][0-9]-*/*.[ch] common/*.c
 
 	sed 's/^| `no ACTIVE port`/| `no port that is ACTIVE`/' docs/errors.md >"$errors"
-	run messages_of_no_program "$errors" [0-9][0-9]-*/*.[ch] common/*.c
+	run docs/unprinted "$errors" [0-9][0-9]-*/*.[ch] common/*.c
 	assert_output 'no port that is ACTIVE'
 }
 

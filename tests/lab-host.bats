@@ -271,14 +271,8 @@ nothing_runs() {
 @test "pair: a server that never listens, and one that has ended, do not keep the client" {
 	"$parts/lab-host" 2 "$parts/qemu" deaf 1 true -l 'client | ' 2 "$parts/qemu" prints 1 true \
 		>"$scratch/out" 2>&1 3>&- &
-	local i pid=$!
-	for ((i = 0; i < 200; i++)); do
-		if grep -qx 'client | a line, number 10000' "$scratch/out"; then
-			break
-		fi
-		sleep 0.1
-	done
-	((i < 200))
+	local pid=$!
+	eventually grep -qx 'client | a line, number 10000' "$scratch/out"
 	kill "$pid"
 	wait "$pid" || (($? == 143))
 	nothing_runs

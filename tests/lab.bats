@@ -28,16 +28,6 @@ fresh_cache() {
 	[[ ! -d $own/kernel ]] || ln -s "$own/kernel" "$LAB_CACHE/kernel"
 }
 
-# Waits until `$@` succeeds, at most 30 seconds.
-eventually() {
-	local i
-	for ((i = 0; i < 600; i++)); do
-		! "$@" || return 0
-		sleep 0.05
-	done
-	fail "never came true: $*"
-}
-
 # Starts a guest in the background that says "up" and then sleeps; sets lab_pid, the
 # process the user sees, and qemu_pid.
 start_sleeper() {
@@ -45,13 +35,6 @@ start_sleeper() {
 	lab_pid=$!
 	eventually grep -q up "$scratch/out"
 	qemu_pid=$(pgrep -P "$lab_pid" -f qemu)
-}
-
-# `run` has no say here: only the shell that started a process can wait for it.
-ends_with() {
-	local status=0
-	wait "$2" || status=$?
-	((status == $1)) || fail "status $status, not $1"
 }
 
 # Kills the terminal of script(1), which was started last, when $1 is in its output. The

@@ -13,15 +13,6 @@ teardown() {
 	rm -rf "$scratch"
 }
 
-# A tree of its own, without history, to change things in.
-copy_tree() {
-	tree=$scratch/tree
-	mkdir "$tree"
-	(cd "$project" && cp -r Makefile common tests [0-9][0-9]-* "$tree")
-	cd "$tree"
-	unset BUILD
-}
-
 # Only these commands: what a bare machine has. `apt-get` and `sudo` leave a note.
 bare_path() {
 	mkdir -p "$scratch/bin"

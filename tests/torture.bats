@@ -10,14 +10,15 @@ setup_file() {
 	limited "$project/tests/torture/run" --prepare
 }
 
-# Runs `$@`; it must pass, and end with the totals of part $1, or of what $part says.
-part() {
-	run -0 limited "$project/tests/torture/$@"
-	assert_line --regexp "^${part:-$1}: [1-9][0-9]* cases, 0 failures, ([0-9]+ tried twice, )?[0-9]+ s"
+# passes TITLE SCRIPT [ARGUMENT...]: runs this script of tests/torture. It must succeed, and
+# the line of its totals begins with the title.
+passes() {
+	run -0 limited "$project/tests/torture/${@:2}"
+	assert_line --regexp "^$1: [1-9][0-9]* cases, 0 failures, ([0-9]+ tried twice, )?[0-9]+ s"
 }
 
-# Compiles the program on stdin, and runs it under calls.so in a guest with the
-# words `$@` in its environment. What was reported is then $output.
+# under_calls VARIABLE=VALUE...: compiles the program on standard input, and runs it under
+# calls.so in a guest with these in its environment. What was reported is then $output.
 under_calls() {
 	local dir=$BUILD/torture/bats
 	mkdir -p "$dir"
@@ -86,32 +87,32 @@ twice pd'
 }
 
 @test "calls: each kind of call fails once in three programs, and in a few places of a fourth" {
-	part calls --most=1 --faults=1 devices context_pd_mr cq_channel
-	part calls --every=40 pingpong
-	part calls --san --every=80 pingpong
-	part=calls part calls --whose=library --most=1 --faults=1 devices
+	passes calls calls --most=1 --faults=1 devices context_pd_mr cq_channel
+	passes calls calls --every=40 pingpong
+	passes calls calls --san --every=80 pingpong
+	passes calls calls --whose=library --most=1 --faults=1 devices
 }
 
 @test "peers: one that dies or stops, at a few of its steps" {
-	part peers --quick --most=1 pingpong
+	passes peers peers --quick --most=1 pingpong
 }
 
 @test "hostile: a few who knock, answer or lie" {
-	part hostile --quick pingpong
+	passes hostile hostile --quick pingpong
 }
 
 @test "soak: a thousandth of it" {
-	SOAK=1000 part soak pingpong
+	SOAK=1000 passes soak soak pingpong
 }
 
 @test "output: a full disk and closed streams" {
-	part output hello
+	passes output output hello
 }
 
 @test "fuzz: the side channel and the two ends of the lab read anything" {
 	export FUZZ_RUNS=100000 FUZZ_SECONDS=0
-	part=fuzz-exchange part fuzz/fuzz exchange
-	part=fuzz-frames part fuzz/fuzz frames
+	passes fuzz-exchange fuzz/fuzz exchange
+	passes fuzz-frames fuzz/fuzz frames
 }
 
 @test "lab: blanks, quotes and commas in the names of its folders" {

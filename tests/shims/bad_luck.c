@@ -1,7 +1,7 @@
 /*
  * bad_luck.c - preloaded, it makes calls fail that hardly ever do
  *
- * BAD_LUCK names what happens:
+ * Preload it: LD_PRELOAD=bad_luck.so SHIM=MODE program. The modes are
  *
  *	setsockopt	setsockopt() fails with ENOMEM
  *	poll		poll() fails with ENOMEM
@@ -24,7 +24,7 @@
 
 static bool bad(const char *what)
 {
-	const char *luck = getenv("BAD_LUCK");
+	const char *luck = getenv("SHIM");
 
 	return luck && strcmp(luck, what) == 0;
 }

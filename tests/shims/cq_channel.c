@@ -1,7 +1,7 @@
 /*
  * cq_channel.c - stands between a program and libibverbs, and spoils one verb
  *
- * Preload it: LD_PRELOAD=shim.so SHIM=MODE program. The modes are
+ * Preload it: LD_PRELOAD=cq_channel.so SHIM=MODE program. The modes are
  *
  *	lose	ibv_post_send() reports success and sends nothing
  *	deaf	ibv_req_notify_cq() reports success and arms nothing

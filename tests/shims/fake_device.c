@@ -2,7 +2,7 @@
  * fake_device.c - stands between a program and libibverbs: a device that has
  * everything
  *
- * Preload it: LD_PRELOAD=fake-device.so. Every attribute is another number,
+ * Preload it: LD_PRELOAD=fake_device.so. Every attribute is another number,
  * every flag is set, and the eight ports go through the states, widths and
  * speeds. All of it is made up, except the GIDs of port 1.
  */
