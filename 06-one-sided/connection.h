@@ -32,6 +32,7 @@
 #include "../common/settings.h"
 
 #define CONNECTION_SPINS 1000	/* empty polls between looks at the clock */
+#define CONNECTION_TIMEOUT 14	/* send again after 4.096 us * 2^14 = 67 ms */
 
 /*
  * How many RDMA reads and atomics may be under way at a time: @mine that we
@@ -57,10 +58,13 @@ static inline int connection_init(struct ibv_qp *qp, int port_num, int access)
 		      "ibv_modify_qp(RESET -> INIT)");
 }
 
-/* INIT -> RTR -> RTS: connected to @remote. */
+/*
+ * INIT -> RTR -> RTS: connected to @remote. What is not acknowledged after
+ * 4.096 us * 2^@timeout is sent again; 0 means never.
+ */
 static inline int connection_start(struct ibv_qp *qp, const struct path *path,
 				   struct connection_depth depth,
-				   const struct address *local,
+				   uint8_t timeout, const struct address *local,
 				   const struct address *remote)
 {
 	struct ibv_qp_attr attr = {
@@ -91,7 +95,7 @@ static inline int connection_start(struct ibv_qp *qp, const struct path *path,
 	}
 
 	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;	/* send again after 4.096 us * 2^14 = 67 ms */
+	attr.timeout = timeout;
 	attr.retry_cnt = 7;	/* with 7, Soft-RoCE never gives up */
 	attr.rnr_retry = 7;	/* for ever: the peer will post a receive */
 	attr.sq_psn = local->psn;
@@ -114,7 +118,8 @@ static inline int connection_join(struct ibv_qp *qp, const struct ibv_qp *peer,
 		.gid = path->gid.gid,
 	};
 
-	return connection_start(qp, path, depth, &local, &remote);
+	return connection_start(qp, path, depth, CONNECTION_TIMEOUT,
+				&local, &remote);
 }
 
 /*
@@ -142,13 +147,15 @@ static inline int connection_introduce(struct ibv_qp *qp,
 		    exchange_receive_address(*sock, &remote) ||
 		    exchange_send_done(*sock) ||
 		    address_check(&remote, &path->port) ||
-		    connection_start(qp, path, depth, &local, &remote))
+		    connection_start(qp, path, depth, CONNECTION_TIMEOUT,
+				     &local, &remote))
 			return -1;
 	} else {
 		*sock = exchange_serve_address(opt->tcp_port, opt->timeout,
 					       &remote);
 		if (*sock < 0 || address_check(&remote, &path->port) ||
-		    connection_start(qp, path, depth, &local, &remote) ||
+		    connection_start(qp, path, depth, CONNECTION_TIMEOUT,
+				     &local, &remote) ||
 		    exchange_send_address(*sock, &local) ||
 		    exchange_receive_done(*sock))
 			return -1;

@@ -343,7 +343,11 @@ static int introduce(struct side *side, struct ibv_context *context, bool lock)
 	    (lock && connection_take(side->sock, &side->counter)))
 		return -1;
 	puts("exchanged");
-	return connection_start(side->qp, &path, depth, &local, &remote);
+	/*
+	 * Without a timeout, because nothing is lost here. On Soft-RoCE a READ
+	 * with a fence that is sent again waits for ever: see docs/errors.md.
+	 */
+	return connection_start(side->qp, &path, depth, 0, &local, &remote);
 }
 
 int main(int argc, char *argv[])
