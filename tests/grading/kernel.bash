@@ -8,14 +8,15 @@ tracing=/sys/kernel/tracing
 # --- objects -----------------------------------------------------------------
 
 # kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
-# is the program's, a line each.
+# is the program's, a line each: all that is not the peer's. The kernel names the thread that
+# made an object, so looking for the program's own number would miss some.
 kernel() {
 	local line
 	objects=()
 	while IFS= read -r line; do
 		# The name of a process comes last, and is what the process likes it to be.
 		line=${line%% comm *}
-		if [[ " $line " == *" pid $pid "* ]]; then
+		if [[ $line == *' pid '* && " $line " != *" pid $peer_pid "* ]]; then
 			objects+=("$line")
 		fi
 	done < <(exec rdma -d resource show "$1")
@@ -36,7 +37,7 @@ released() {
 	done
 	kernel ctx
 	evidence+=" ctx ${#objects[@]}"
-	[[ ${objects[*]} == "$context" ]]
+	[[ $context && ${objects[*]} == "$context" ]]
 }
 
 keep_context() {
@@ -90,6 +91,31 @@ has_region() {
 	printf '%s\n' "${objects[@]}" | grep -q " mrlen $1 "
 }
 
+# qp NAME FIELD VALUE...: has the queue pair that the program calls NAME these in the
+# kernel?
+qp() {
+	local name=$1 object had
+	shift
+	for object in "${objects[@]}"; do
+		[[ " $object " == *" lqpn ${number[$name]} "* ]] || continue
+		while (($#)); do
+			field "$1" "$object"
+			had=$value
+			if [[ $1 == *psn ]]; then
+				printf -v had '0x%06x, not 0x%06x' "$value" "$2"
+			else
+				had+=", not $2"
+			fi
+			evidence="$name: ${1/-/_} $had"
+			[[ $value == "$2" ]] || return 1
+			shift 2
+		done
+		return 0
+	done
+	evidence="$name: no queue pair with the number ${number[$name]:-that was printed}"
+	return 1
+}
+
 # --- calls -------------------------------------------------------------------
 
 # probe NAME FUNCTION ARGUMENT...: from now on the kernel writes down each call of one of
@@ -139,7 +165,17 @@ right_mtu() {
 	local asked=${#calls[@]}
 	calls_of modify 'state=2 mtu=3 *'
 	evidence="path_mtu: ${#calls[@]} of $asked calls that ask for RTR have IBV_MTU_1024"
-	((${#calls[@]} == asked))
+	((asked && ${#calls[@]} == asked))
+}
+
+# Sets `flags` to what LETTERS are as values of `enum ibv_access_flags`.
+access_flags() {
+	flags=0
+	if [[ $1 == *L* ]]; then ((flags |= 1)); fi
+	if [[ $1 == *W* ]]; then ((flags |= 2)); fi
+	if [[ $1 == *R* ]]; then ((flags |= 4)); fi
+	if [[ $1 == *A* ]]; then ((flags |= 8)); fi
+	printf -v flags 0x%x "$flags"
 }
 
 # No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
@@ -160,17 +196,30 @@ watch_rights() {
 	watch_modify
 }
 
-# may_only_write SIZE: may the peer write into the region of SIZE bytes, and do nothing else
-# there? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE.
+# May the peer write, and do nothing else, whichever region and queue pair is the one that
+# counts? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE.
 may_only_write() {
-	local region queue_pair
-	calls_of reg_mr "length=$1 *"
-	region=${calls[*]: -1}
+	local region=0 queue_pair=0 call
+	calls_of reg_mr
+	for call in "${calls[@]}"; do ((region |= ${call##*access=})); done
 	calls_of modify 'state=1 *'
-	queue_pair=${calls[*]: -1}
-	region=${region##*access=} queue_pair=${queue_pair##*access=}
-	evidence="ibv_reg_mr(): access ${region:-none}; to INIT: qp_access_flags ${queue_pair:-none}"
+	for call in "${calls[@]}"; do ((queue_pair |= ${call##*access=})); done
+	printf -v evidence 'ibv_reg_mr(): access 0x%x; to INIT: qp_access_flags 0x%x' \
+		"$region" "$queue_pair"
 	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
+}
+
+# How much private data the program sends with rdma_reject().
+watch_refusals() {
+	# shellcheck disable=SC2016 # it is the kernel's
+	probe reject rdma_reject 'len=$arg3:u8'
+}
+
+# refused_with_bytes N: did each of its refusals have N bytes?
+refused_with_bytes() {
+	calls_of reject
+	evidence="private_data_len of rdma_reject(): ${calls[*]#len=}; a struct hello has $1 bytes"
+	[[ "${calls[*]/#len=$1/}" != *len=* ]]
 }
 
 # The arming of a queue, and each event that is read from a completion channel.
@@ -250,11 +299,25 @@ all_signaled() {
 	done
 }
 
+# right_sends SIZE: is what each SEND sends in the slot that its wr_id names, of SIZE bytes?
+# Those that are inline (flag 8) have no address.
+right_sends() {
+	local send opcode flags id address first=''
+	for send in "${sends[@]}"; do
+		read -r opcode flags _ _ _ id address <<<"$send"
+		if ((opcode == 2 && !(flags & 8))); then
+			: "${first:=$((address - id * $1))}"
+			evidence="wr_id $id: sends what is $((address - first)) bytes after slot 0"
+			((address == first + id * $1)) || return
+		fi
+	done
+}
+
 # swaps COMPARE SWAP: is the last request such a COMPARE_AND_SWAP?
 swaps() {
 	local request=${sends[*]: -1}
-	evidence="posted: opcode, send_flags, bytes, compare_add, swap: $request"
-	[[ $request == "5 "*" 8 $1 $2" ]]
+	evidence="posted: opcode, send_flags, bytes, compare_add, swap: ${request% * *}"
+	[[ $request == "5 "*" 8 $1 $2 "* ]]
 }
 
 # has_taken N: has the program taken N completions or more since `taken_before`, and left
@@ -290,6 +353,26 @@ move_gid() {
 		fi
 		nap
 	done
+}
+
+# Sets `index` to where the IPv4 address $2 stands in the GID table of device $1.
+index_of() {
+	local gid want i ip
+	IFS=. read -ra ip <<<"$2"
+	printf -v want '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${ip[@]}"
+	for i in {0..40}; do
+		index=$i
+		read -r gid <"/sys/class/infiniband/$1/ports/1/gids/$i"
+		[[ $gid != "$want" ]] || return 0
+	done
+	index=''
+	return 1
+}
+
+# Waits until device $1 has the GID of $2, which the kernel adds a moment after the address.
+has_gid() {
+	wait_begins
+	until index_of "$1" "$2" || late; do nap; done
 }
 
 # counter NAME: sets `value` to one of the device's, which count whatever passes it.

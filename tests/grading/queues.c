@@ -8,7 +8,7 @@
  * for the first completion queue and the first queue pair,
  *
  *	receive WR_ID ADDRESS LENGTH
- *	send OPCODE FLAGS LENGTH COMPARE SWAP
+ *	send OPCODE FLAGS LENGTH COMPARE SWAP WR_ID ADDRESS
  *	completions POSTED TAKEN ROOM SENDS
  *
  * a line for each work request since its ring was begun, the first time or
@@ -125,14 +125,18 @@ static void print_receives(const struct ring *ring)
 static void print_sends(const struct ring *ring)
 {
 	for (uint32_t i = 0; i < number_posted(ring); i++) {
-		const struct rxe_send_wqe *wqe = element(ring, i, sizeof(*wqe));
+		const struct rxe_send_wqe *wqe =
+			element(ring, i, sizeof(*wqe) + sizeof(struct rxe_sge));
 
 		if (!wqe)
 			return;
-		printf("send %u 0x%x %u 0x%" PRIx64 " 0x%" PRIx64 "\n",
+		printf("send %u 0x%x %u 0x%" PRIx64 " 0x%" PRIx64 " %" PRIu64
+		       " 0x%" PRIx64 "\n",
 		       wqe->wr.opcode, wqe->wr.send_flags, wqe->dma.length,
 		       (uint64_t)wqe->wr.wr.atomic.compare_add,
-		       (uint64_t)wqe->wr.wr.atomic.swap);
+		       (uint64_t)wqe->wr.wr.atomic.swap,
+		       (uint64_t)wqe->wr.wr_id,
+		       wqe->dma.num_sge ? (uint64_t)wqe->dma.sge[0].addr : 0);
 	}
 }
 

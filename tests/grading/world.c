@@ -1,12 +1,21 @@
 /*
- * world.c - what Soft-RoCE cannot be, for the exercises of chapters 01 and 07
+ * world.c - what Soft-RoCE cannot be, and errors that it never has
  *
  * Loaded into the student's program, in the sandbox, by /etc/ld.so.preload.
  *
+ * The link of a port is always up, also where the port is not ACTIVE.
+ *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
- * 10.6.0.0/16 are said to be of RoCE v1. Each table has one more GID, so far
- * behind that no address can name it. And ibv_get_device_list() fails with the
- * errno value in the file /etc/list-error, if there is one.
+ * 10.6.0.0/16 are said to be of RoCE v1. Each table has one more GID, just too
+ * far behind for any address to name it.
+ *
+ * Some verbs fail with the errno value in a file, if there is one:
+ * ibv_get_device_list() with that in /etc/list-error, ibv_dereg_mr() and
+ * ibv_dealloc_pd() with that in /etc/release-error, after they have done it,
+ * and ibv_modify_qp() to RTS with that in /etc/rts-error. The device whose name
+ * is in /etc/closed cannot be opened.
+ *
+ * What struct ibv_qp says of the state is wrong: only the device knows it.
  *
  * The device whose interface has the MAC address 02:00:00:00:09:01 has an IPv4
  * GID at index 0, 10.4.0.1, where others have the one of their MAC address.
@@ -27,10 +36,12 @@
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
-#define FAR 300
+#define FAR 256		/* an address has a byte for the index */
+#define LINK_UP 5	/* a phys_state, see ibv_query_port(3) */
 
 int ioctl(int fd, unsigned long request, ...);
 
@@ -82,6 +93,22 @@ static void change_entries(const struct ib_uverbs_ioctl_hdr *hdr)
 	}
 }
 
+/* Say that there is a link at each port, in the answer to a question for it. */
+static void plug_in(const struct ib_uverbs_ioctl_hdr *hdr)
+{
+	if (hdr->object_id != UVERBS_OBJECT_DEVICE ||
+	    hdr->method_id != UVERBS_METHOD_QUERY_PORT)
+		return;
+	for (int i = 0; i < hdr->num_attrs; i++) {
+		const struct ib_uverbs_attr *attr = &hdr->attrs[i];
+		struct ib_uverbs_query_port_resp_ex *resp =
+			(void *)(uintptr_t)attr->data;
+
+		if (attr->attr_id == UVERBS_ATTR_QUERY_PORT_RESP)
+			resp->legacy_resp.phys_state = LINK_UP;
+	}
+}
+
 /* Answer the question for the GID at index FAR: RoCE v2, 10.5.0.1. */
 static int add_far_gid(struct ib_uverbs_ioctl_hdr *hdr)
 {
@@ -120,10 +147,12 @@ int ioctl(int fd, unsigned long request, ...)
 	va_end(args);
 
 	result = syscall(SYS_ioctl, fd, request, arg);
-	if (result == 0 && request == RDMA_VERBS_IOCTL)
+	if (result == 0 && request == RDMA_VERBS_IOCTL) {
 		change_entries(arg);
-	else if (request == RDMA_VERBS_IOCTL && add_far_gid(arg) == 0)
+		plug_in(arg);
+	} else if (request == RDMA_VERBS_IOCTL && add_far_gid(arg) == 0) {
 		result = 0;
+	}
 	return (int)result;
 }
 
@@ -152,6 +181,77 @@ struct ibv_device **ibv_get_device_list(int *count)
 	}
 	*(void **)&real = dlsym(RTLD_NEXT, "ibv_get_device_list");
 	return real(count);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *(*real)(struct ibv_device *);
+	char name[64] = "";
+	FILE *file = fopen("/etc/closed", "re");
+
+	if (file) {
+		if (fscanf(file, "%63s", name) != 1)
+			name[0] = '\0';
+		fclose(file);
+	}
+	if (strcmp(name, device->name) == 0) {
+		errno = EACCES;
+		return NULL;
+	}
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1");
+	return real(device);
+}
+
+/* The result of a release, or the error that it is to have. */
+static int released(int result)
+{
+	const int err = number_in("/etc/release-error");
+
+	return err > 0 ? err : result;
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	int (*real)(struct ibv_mr *);
+
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dereg_mr", "IBVERBS_1.1");
+	return released(real(mr));
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	int (*real)(struct ibv_pd *);
+
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dealloc_pd", "IBVERBS_1.1");
+	return released(real(pd));
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
+	const int to_rts = (mask & IBV_QP_STATE) &&
+			   attr->qp_state == IBV_QPS_RTS;
+	int err = to_rts ? number_in("/etc/rts-error") : 0;
+
+	if (err > 0)
+		return err;
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
+	err = real(qp, attr, mask);
+	qp->state = IBV_QPS_UNKNOWN;
+	return err;
+}
+
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		 struct ibv_qp_init_attr *init)
+{
+	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int,
+		    struct ibv_qp_init_attr *);
+	int err;
+
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_qp", "IBVERBS_1.1");
+	err = real(qp, attr, mask, init);
+	qp->state = IBV_QPS_UNKNOWN;
+	return err;
 }
 
 int rdma_get_cm_event(struct rdma_event_channel *channel,

@@ -7,31 +7,6 @@ points 04.4 2 exercise 'reads the state back' 'man 3 ibv_query_qp'
 points 04.5 4 exercise 'ERR -> RTS' 'man 3 ibv_modify_qp'
 points 04.6 4 broken 'broken.c delivers its message' 'man 3 ibv_modify_qp'
 
-# qp NAME FIELD VALUE...: has the queue pair that the program calls NAME these in the
-# kernel?
-qp() {
-	local name=$1 object had
-	shift
-	for object in "${objects[@]}"; do
-		[[ " $object " == *" lqpn ${number[$name]} "* ]] || continue
-		while (($#)); do
-			field "$1" "$object"
-			had=$value
-			if [[ $1 == *psn ]]; then
-				printf -v had '0x%06x, not 0x%06x' "$value" "$2"
-			else
-				had+=", not $2"
-			fi
-			evidence="$name: ${1/-/_} $had"
-			[[ $value == "$2" ]] || return 1
-			shift 2
-		done
-		return 0
-	done
-	evidence="$name: no queue pair with the number ${number[$name]:-that was printed}"
-	return 1
-}
-
 # Both of them: FIELD VALUE for A and B.
 both() { qp A "$1" "$2" && qp B "$1" "$3"; }
 
@@ -49,18 +24,23 @@ reach_state() {
 refused_first() {
 	find_lines 'RESET -> RTR: [A-Z]+'
 	evidence="printed: ${found[*]:-nothing about RESET -> RTR}"
-	[[ ${found[*]} == 'RESET -> RTR: EINVAL' ]]
+	[[ ${found[*]} == 'RESET -> RTR: EINVAL' ]] || return
+	calls_of asked
+	evidence+="; ibv_modify_qp() was called ${#calls[@]} times for that"
+	((${#calls[@]}))
 }
 
-# read_back NAME PSN PSN: is this what the program prints, and has it asked the device?
+# read_back NAME PSN PSN: is this what the program prints, and has it asked the device? Of the
+# attributes, 0x11001 are IBV_QP_STATE, IBV_QP_RQ_PSN and IBV_QP_SQ_PSN.
 read_back() {
-	local hex='0[xX]([0-9a-fA-F]{1,8})'
+	local hex='0[xX]([0-9a-fA-F]{1,8})' mask=0 call
 	one_line "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" &&
 		[[ ${found[0]} =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
 		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return
 	calls_of query
-	evidence="ibv_query_qp() was called ${#calls[@]} times"
-	((${#calls[@]} >= 2))
+	for call in "${calls[@]}"; do ((mask |= ${call#mask=})); done
+	printf -v evidence 'ibv_query_qp() was called %d times, and asked for 0x%x' ${#calls[@]} "$mask"
+	((${#calls[@]} >= 2 && (mask & 0x11001) == 0x11001))
 }
 
 check_exercise() {
@@ -73,7 +53,11 @@ check_exercise() {
 	mine=${psn[2]} theirs=${psn[1]}
 	if ((i)); then victim=B other=A theirs=${psn[0]}; fi
 	watch_modify
-	probe query rxe_query_qp
+	# The driver itself is not called for a step that the RDMA core refuses.
+	probe asked ib_modify_qp_with_udata
+	# shellcheck disable=SC2016 # it is the kernel's
+	probe query rxe_query_qp 'mask=$arg3:x32'
+	preload_world
 	move_gid
 	start exercise "${psn[@]}" "$victim"
 
@@ -107,6 +91,9 @@ check_exercise() {
 		expect 04.5 "another first PSN than was asked for" qp "$victim" sq-psn "$mine" &&
 		expect 04.5 "the path MTU is to be 1024" right_mtu &&
 		go && finish && expect 04.5 "the exit status is $status" ends_with 0 && ok 04.5
+	echo 12 >"$root/etc/rts-error"
+	run exercise "${psn[@]}" "$victim"
+	expect 04.3 "the step to RTS failed, and to_rts() did not return the error" ends_with 1
 }
 
 # Does each queue pair expect what the other one sends, with the PSNs asked for?
