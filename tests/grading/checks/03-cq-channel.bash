@@ -98,7 +98,8 @@ takes_the_end() {
 
 the_end() {
 	if takes_the_end; then
-		expect 03.4 "not all messages, or not each once and in order" right_numbers "$got" && ok 03.4
+		expect 03.4 "not all messages, or not each once and in order" right_numbers "$got" &&
+			ok 03.4
 	else
 		fail 03.4
 	fi

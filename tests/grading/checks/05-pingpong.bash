@@ -58,7 +58,8 @@ check_sender() {
 	expect 05.4 "there are credits for four messages" peer_said four || return
 	look_at_queues
 	expect 05.3 "a send does not ask for a completion" all_signaled 2 &&
-		expect 05.3 "the wr_id of a send is not the number of its slot" right_sends "$size" || return
+		expect 05.3 "a send whose wr_id is not the number of its slot" right_sends "$size" ||
+		return
 	until_end
 	came=$(grep -cx 'message [0-9]*' "$peer_out")
 	wrong=$(grep -m 1 '^message [0-9]* .' "$peer_out")

@@ -100,7 +100,7 @@ serve() {
 			expect 07.3 "a client with version $other was not refused with version $version" \
 				said_is "rejected 28 hello $version" || return
 	done
-	expect 07.3 "not all of the hello was sent to a client that was refused" refused_with_bytes 32 &&
+	expect 07.3 "a client that was refused got only a part of the hello" refused_with_bytes 32 &&
 		ok 07.3
 	for other in magic none short missing; do
 		if [[ ${sizes[$other]:-} ]]; then echo "${sizes[$other]}" >"$root/etc/private-data"; fi
