@@ -8,15 +8,17 @@ tracing=/sys/kernel/tracing
 # --- objects -----------------------------------------------------------------
 
 # kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
-# is the program's, a line each: all that is not the peer's. The kernel names the thread that
-# made an object, so looking for the program's own number would miss some.
+# is the program's, a line each. The kernel names the thread that made an object. It may have
+# ended; but what a process has made that is there, and is another, is not the program's.
 kernel() {
-	local line
+	local line owner
 	objects=()
 	while IFS= read -r line; do
 		# The name of a process comes last, and is what the process likes it to be.
 		line=${line%% comm *}
-		if [[ $line == *' pid '* && " $line " != *" pid $peer_pid "* ]]; then
+		[[ "$line " =~ ' pid '([0-9]+)' ' ]] || continue
+		owner=${BASH_REMATCH[1]}
+		if [[ -e /proc/$pid/task/$owner || ! -e /proc/$owner ]]; then
 			objects+=("$line")
 		fi
 	done < <(exec rdma -d resource show "$1")
