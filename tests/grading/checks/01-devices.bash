@@ -96,7 +96,7 @@ look_at_world() {
 	expect 01.3 "the first IPv4 GID of ${names[2]} that is RoCE v2 is at index $right" \
 		says 2 "*, GID index $right" &&
 		expect 01.3 "the first one of ${names[3]} is at index 0" says 3 '*, GID index 0' && ok 01.3
-	expect 01.4 "${names[2]} is the first that has both: not chosen with index $right" chose &&
+	expect 01.4 "${names[2]} is the first that opens and has both: not chosen at $right" chose &&
 		expect 01.4 "the chosen device is to be the only one open" only_one_open &&
 		go && finish &&
 		expect 01.4 "chosen, yet the exit status is not 0" ends_with 0 && ok 01.4
