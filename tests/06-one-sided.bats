@@ -48,12 +48,13 @@ WRITE_WITH_IMM      number 7, \"initiator's text,\""
 
 @test "one_sided, step 10: a target that is stopped serves all the same" {
 	local pid LIMIT=60
-	start_server "$one_sided" -n 3000
-	start_client "$one_sided" -n 3000 localhost
-	eventually grep -q '^WRITE_WITH_IMM' "$server_out"
+	start_server "$one_sided" -n 20000
+	eventually pgrep -P "$server"
 	pid=$(pgrep -P "$server")
+	start_client "$one_sided" -n 20000 localhost
+	eventually grep -q '^WRITE_WITH_IMM' "$server_out"
 	kill -STOP "$pid"
-	eventually grep -q '^9000 operations' "$client_out"
+	eventually grep -q '^60000 operations' "$client_out"
 	run -0 ps -o state= -p "$pid"
 	assert_output 'T'
 	kill -CONT "$pid"
