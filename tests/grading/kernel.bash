@@ -8,8 +8,9 @@ tracing=/sys/kernel/tracing
 # --- objects -----------------------------------------------------------------
 
 # kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
-# is the program's, a line each. The kernel names the thread that made an object. It may have
-# ended; but what a process has made that is there, and is another, is not the program's.
+# is the program's, a line each. The kernel gives the number of the thread that made an
+# object. If that thread has ended, the object is counted as the program's, because only the
+# program leaves any; if it belongs to another process, it is not.
 kernel() {
 	local line owner
 	objects=()

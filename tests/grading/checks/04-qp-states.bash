@@ -39,7 +39,8 @@ read_back() {
 		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return
 	calls_of query
 	for call in "${calls[@]}"; do ((mask |= ${call#mask=})); done
-	printf -v evidence 'ibv_query_qp() was called %d times, and asked for 0x%x' ${#calls[@]} "$mask"
+	printf -v evidence '%d calls of ibv_query_qp(), attr_mask 0x%x; for all three it is 0x11001' \
+		${#calls[@]} "$mask"
 	((${#calls[@]} >= 2 && (mask & 0x11001) == 0x11001))
 }
 
