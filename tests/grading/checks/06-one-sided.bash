@@ -23,7 +23,7 @@ no_message_without_receive() { ! peer_said '*RNR retry*'; }
 
 # check_write PORT SIZE ITERS [ADDRESS]: the program connects, or the peer does.
 check_write() {
-	local got sends=()
+	local got sends=() deadline=5
 	start exercise write "$@"
 	if (($# == 3)); then peer write "$@" 10.9.0.1; fi
 	reach 06.1 connected || return
