@@ -185,13 +185,13 @@ access_flags() {
 # never showed.
 watch_registrations() {
 	# shellcheck disable=SC2016 # they are the kernel's
-	local length='$arg3:u64' access='$arg5:x32'
+	local start='$arg2:u64' length='$arg3:u64' access='$arg5:x32'
 	# On a 32-bit processor, a number of 64 bits takes the places of two arguments.
 	if [[ $HOSTTYPE == i[3-6]86 ]]; then
 		# shellcheck disable=SC2016
-		length='$arg4:u32' access='$arg8:x32'
+		start='$arg2:u32' length='$arg4:u32' access='$arg8:x32'
 	fi
-	probe reg_mr rxe_reg_user_mr "length=$length" "access=$access"
+	probe reg_mr rxe_reg_user_mr "start=$start" "length=$length" "access=$access"
 }
 
 watch_rights() {
@@ -261,6 +261,51 @@ took_events() {
 		fi
 		nap
 	done
+}
+
+# Each completion that the driver puts into a queue, with the numbers of enum ib_wc_status and
+# enum ib_uverbs_wc_opcode: for a program that sends to itself, and has no peer.
+watch_completions() {
+	# shellcheck disable=SC2016 # they are the kernel's; struct ib_uverbs_wc
+	probe completion rxe_cq_post 'status=+8($arg2):u32' 'opcode=+12($arg2):u32'
+}
+
+# received N: were there N successful completions of receives?
+received() {
+	calls_of completion 'status=0 opcode=128'
+	evidence="successful completions of receives: ${#calls[@]}"
+	((${#calls[@]} >= $1))
+}
+
+# Each copy that the driver makes into a region or out of it, for one packet.
+watch_copies() {
+	# shellcheck disable=SC2016 # they are the kernel's
+	local at='$arg2:u64' length='$arg4:s32' from='$arg5:u32'
+	if [[ $HOSTTYPE == i[3-6]86 ]]; then
+		# shellcheck disable=SC2016
+		at='$arg2:u32' length='$arg5:s32' from='$arg6:u32'
+	fi
+	probe copy rxe_mr_copy "from=$from" "at=$at" "length=$length"
+}
+
+# written SIZE: has the driver written every byte of a region of this size?
+written() {
+	local region regions start end at length copies
+	calls_of reg_mr "*length=$1 *"
+	regions=("${calls[@]}")
+	calls_of copy 'from=0 *'
+	copies=$(printf '%s\n' "${calls[@]}" | sed 's/.*at=//; s/length=//' | sort -n)
+	for region in "${regions[@]}"; do
+		start=${region#start=} start=${start%% *} end=$start
+		while read -r at length; do
+			if ((at >= start && at <= end && at + length > end)); then
+				end=$((at + length))
+			fi
+		done <<<"$copies"
+		evidence="by RDMA, the first $((end - start)) of $1 bytes were written"
+		((end - start < $1)) || return 0
+	done
+	return 1
 }
 
 # --- queues ------------------------------------------------------------------
