@@ -383,29 +383,6 @@ has_taken() {
 
 # --- the device --------------------------------------------------------------
 
-# Moves the GID of our address to another index than 1, where every device has it at first.
-move_gid() {
-	local gids=/sys/class/infiniband/$device/ports/1/gids i n=1 gid
-	read -r gid <"$gids/1"
-	[[ $gid == *:ffff:0a09:0001 ]] || return 0
-	random n 1 4
-	{
-		echo address delete 10.9.0.1/24 dev eth0
-		for ((i = 0; i < n; i++)); do
-			echo "address add fd00:9:$i::1/64 dev eth0"
-		done
-		echo address add 10.9.0.1/24 dev eth0
-	} | ip -batch -
-	# The kernel fills its table a moment later.
-	wait_begins
-	until late; do
-		if read -r gid <"$gids/$((n + 1))" && [[ $gid == *:ffff:0a09:0001 ]]; then
-			return
-		fi
-		nap
-	done
-}
-
 # Sets `index` to where the IPv4 address $2 stands in the GID table of device $1.
 index_of() {
 	local gid want i ip
@@ -424,6 +401,25 @@ index_of() {
 has_gid() {
 	wait_begins
 	until index_of "$1" "$2" || late; do nap; done
+}
+
+# Moves the GID of our address to another index than 1, where every device has it at first.
+move_gid() {
+	local index i n
+	if ! index_of "$device" 10.9.0.1 || ((index != 1)); then
+		return
+	fi
+	random n 1 4
+	{
+		echo address delete 10.9.0.1/24 dev eth0
+		for ((i = 0; i < n; i++)); do
+			echo "address add fd00:9:$i::1/64 dev eth0"
+		done
+		echo address add 10.9.0.1/24 dev eth0
+	} | ip -batch -
+	# The kernel fills its table a moment later.
+	wait_begins
+	until index_of "$device" 10.9.0.1 && ((index == n + 1)) || late; do nap; done
 }
 
 # counter NAME: sets `value` to one of the device's, which count whatever passes it.
