@@ -153,13 +153,14 @@ static int next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
 
 /*
  * TODO 05.4: send messages 0 to @count - 1, in order, each with fill() and
- * post_send(). Begin with SLOTS credits. Send as long as you have a credit and
- * a slot that is free: one that was never used, or whose last send has
- * completed (opcode IBV_WC_SEND). Otherwise wait for a completion. If it is
- * that of a receive (IBV_WC_RECV), credits have come: wc.imm_data is how many,
- * in network byte order. That receive is used up, so post it again. Return 0
- * when all sends have completed, or -1 if anything failed. See transfer() in
- * pingpong.c, and the sketch in the chapter.
+ * post_send(). Begin with SLOTS credits; later there may be more, because the
+ * peer may have more slots. Send as long as you have a credit and a slot that
+ * is free: one that was never used, or whose last send has completed (opcode
+ * IBV_WC_SEND). Otherwise wait for a completion. If it is that of a receive
+ * (IBV_WC_RECV), credits have come: wc.imm_data is how many, in network byte
+ * order. That receive is used up, so post it again. Return 0 when all sends
+ * have completed, or -1 if anything failed. See transfer() in pingpong.c, and
+ * the sketch in the chapter.
  */
 static int send_all(const struct side *side, int count)
 {

@@ -62,6 +62,12 @@ in_rts() {
 	[[ $evidence == *" state RTS "* ]]
 }
 
+# Has `ours` not gone from RTS to ERR?
+not_failed() {
+	calls_of modify 'state=3 *'
+	! has state ERR || ((!${#calls[@]}))
+}
+
 # Sets `ours` and `theirs` to the queue pairs of the program and of the peer.
 both_queue_pairs() {
 	kernel qp
@@ -388,7 +394,7 @@ index_of() {
 	local gid want i ip
 	IFS=. read -ra ip <<<"$2"
 	printf -v want '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${ip[@]}"
-	for i in {0..40}; do
+	for i in {0..160}; do
 		index=$i
 		read -r gid <"/sys/class/infiniband/$1/ports/1/gids/$i"
 		[[ $gid != "$want" ]] || return 0
@@ -459,4 +465,9 @@ counted() {
 	counter "$1"
 	((value -= counted_before[$1]))
 	evidence="$1 +$value"
+}
+
+counted_none() {
+	counted "$1"
+	((value == 0))
 }

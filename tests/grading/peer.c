@@ -60,7 +60,8 @@
 #define TIMEOUT 30		/* seconds, of every wait, on a busy machine */
 #define MAX_SIZE (1 << 20)
 #define MAX_ITERS 1000000
-#define SLOTS 4			/* messages under way, of sink and source */
+#define SLOTS 4			/* messages under way at first */
+#define MOST 10			/* and of sink at most */
 #define PAUSE 300		/* ms in which a sink gives no credits */
 #define MOMENT 10		/* ms in which a source waits for credits */
 
@@ -350,8 +351,8 @@ static int round_trip(struct peer *p, struct ibv_mr *out, struct ibv_mr *in,
 static int post_slot(struct peer *p, const struct ibv_mr *mr, int slot)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)mr->addr + slot * (mr->length / SLOTS),
-		.length = mr->length / SLOTS,
+		.addr = (uintptr_t)mr->addr + slot * (mr->length / MOST),
+		.length = mr->length / MOST,
 		.lkey = mr->lkey,
 	};
 	struct ibv_recv_wr wr = {
@@ -370,9 +371,13 @@ static int post_slot(struct peer *p, const struct ibv_mr *mr, int slot)
 static void look_at(const struct ibv_mr *mr, const struct ibv_wc *wc,
 		    int number)
 {
-	const size_t size = mr->length / SLOTS;
+	const size_t size = mr->length / MOST;
 	const uint8_t *bytes = (uint8_t *)mr->addr + wc->wr_id * size;
 
+	if (wc->wc_flags & IBV_WC_WITH_IMM) {
+		printf("message %d has an immediate value\n", number);
+		return;
+	}
 	if (wc->byte_len != size) {
 		printf("message %d has %u bytes, not %zu\n", number,
 		       wc->byte_len, size);
@@ -403,15 +408,37 @@ static int introduce(struct peer *p, int sock)
 	return 0;
 }
 
+/*
+ * The receives of which the other side has not heard: none as long as it has a
+ * credit, twice; so a message that is sent without one is found. Then three, so
+ * that whoever takes each credit for one is found in any case; then all, which
+ * are more than it has slots; and after that three at a time, while it still
+ * has credits. In all as many as messages are @left, so none may be lost.
+ */
+static int credits_for(int arrived, int posted, int free_slots, int left)
+{
+	int credits = 3;
+
+	if (posted < SLOTS + 3 + MOST && arrived < posted)
+		return 0;
+	if (posted == SLOTS + 3)
+		credits = free_slots;
+	else if (free_slots < credits)
+		return 0;
+	return credits < left ? credits : left;
+}
+
 static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 {
-	int arrived = 0, posted = 0, slots[SLOTS], used = 0;
+	int arrived = 0, posted = 0, slots[MOST], free_slots = 0;
 	struct ibv_wc wc;
 
 	if (introduce(p, sock))
 		return -1;
+	for (int slot = MOST - 1; slot >= 0; slot--)
+		slots[free_slots++] = slot;
 	for (; posted < SLOTS; posted++)
-		if (post_slot(p, mr, posted))
+		if (post_slot(p, mr, slots[--free_slots]))
 			return -1;
 	if (exchange_same(sock, "ready", "the states"))
 		return -1;
@@ -429,25 +456,20 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 		if (wc.opcode != IBV_WC_RECV)
 			continue;	/* our own credits */
 		look_at(mr, &wc, arrived++);
-		slots[used++] = wc.wr_id;
-		if (arrived < posted)
+		slots[free_slots++] = wc.wr_id;
+		credits = credits_for(arrived, posted, free_slots,
+				      count - posted);
+		if (!credits)
 			continue;
-
-		/*
-		 * All credits are used up. Is another message tried all the
-		 * same? Then post some receives again: three at first, so that
-		 * whoever takes each credit for one is found in any case.
-		 */
 		if (posted == SLOTS) {
 			puts("four");
 			usleep(PAUSE * 1000);
 		}
-		credits = posted == SLOTS ? 3 : 1 + random32() % used;
 		for (int i = 0; i < credits; i++, posted++)
-			if (post_slot(p, mr, slots[--used]))
+			if (post_slot(p, mr, slots[--free_slots]))
 				return -1;
 		wr.imm_data = htonl(credits);
-		if (arrived < count && post_send(p, &wr))
+		if (post_send(p, &wr))
 			return -1;
 	}
 	puts("all");
@@ -554,14 +576,15 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 static int messages(struct peer *p, int sock, size_t size, int count,
 		    bool is_sink)
 {
-	char *buf = calloc(SLOTS, size);
+	const int slots = is_sink ? MOST : SLOTS;
+	char *buf = calloc(slots, size);
 	struct ibv_mr *mr = NULL;
 
 	if (buf)
-		mr = ibv_reg_mr(p->pd, buf, SLOTS * size,
+		mr = ibv_reg_mr(p->pd, buf, slots * size,
 				IBV_ACCESS_LOCAL_WRITE);
 	if (!mr) {
-		print_error(errno, "a buffer of %d * %zu bytes", SLOTS, size);
+		print_error(errno, "a buffer of %d * %zu bytes", slots, size);
 		p->own_fault = true;
 		free(buf);
 		return -1;

@@ -3,22 +3,31 @@
  *
  * Loaded into the student's program, in the sandbox, by /etc/ld.so.preload.
  *
- * The link of a port is always up, also where the port is not ACTIVE.
+ * The link of a port is always up, also where the port is not ACTIVE; such a
+ * port is ARMED here, and not DOWN.
+ *
+ * The device whose name is in /etc/two-ports has two: its own is the second one.
+ * The first one is ARMED, and has one GID, at index 0: RoCE v2, 10.3.0.1. The
+ * device whose name is in /etc/closed cannot be opened.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.6.0.0/16 are said to be of RoCE v1. Each table has one more GID, just too
  * far behind for any address to name it.
  *
- * Some verbs fail with the errno value in a file, if there is one:
- * ibv_get_device_list() with that in /etc/list-error, ibv_dereg_mr() and
- * ibv_dealloc_pd() with that in /etc/release-error, after they have done it,
- * and ibv_modify_qp() to RTS with that in /etc/rts-error. The device whose name
- * is in /etc/closed cannot be opened.
+ * The device whose interface has the MAC address 02:00:00:00:09:01 has an IPv4
+ * GID at index 0, 10.4.0.1, where others have the one of their MAC address.
  *
  * What struct ibv_qp says of the state is wrong: only the device knows it.
  *
- * The device whose interface has the MAC address 02:00:00:00:09:01 has an IPv4
- * GID at index 0, 10.4.0.1, where others have the one of their MAC address.
+ * One verb fails, if there is a file /etc/failing: its name, the number of the
+ * call that is the first to fail, and an errno value. Verbs that release fail
+ * after they have done it, and so does rdma_reject(). ibv_modify_qp() has the
+ * name of the state that it is to reach. ibv_poll_cq() does not fail, but the
+ * completions. As soon as the verb has failed there is a file /tmp/failed.
+ *
+ * A program that sends from the slot (wr_id) of an earlier send, of which it has
+ * not taken the completion, leaves a file /tmp/reused. On Soft-RoCE that send is
+ * complete at once, so no harm would be seen.
  *
  * An event of the RDMA CM always has as many bytes of private data as a packet
  * has room for. Here, if there is a file /etc/private-data, it has as many as
@@ -26,6 +35,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,13 +55,77 @@
 
 int ioctl(int fd, unsigned long request, ...);
 
-static void change_entry(struct ib_uverbs_gid_entry *entry)
+/* The verb that fails: see /etc/failing. */
+static struct {
+	char verb[32];
+	int from, err, calls;
+} failing;
+
+#define DESCRIPTORS 256
+static bool has_two_ports[DESCRIPTORS];	/* the device open there */
+
+#define WR_IDS 16
+static int under_way[WR_IDS];	/* sends, of each wr_id */
+
+static int (*real_poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
+static int (*real_post_send)(struct ibv_qp *, struct ibv_send_wr *,
+			     struct ibv_send_wr **);
+static int (*real_req_notify_cq)(struct ibv_cq *, int);
+static int (*real_post_recv)(struct ibv_qp *, struct ibv_recv_wr *,
+			     struct ibv_recv_wr **);
+static int (*real_query_device_ex)(struct ibv_context *,
+				   const struct ibv_query_device_ex_input *,
+				   struct ibv_device_attr_ex *, size_t);
+
+__attribute__((constructor)) static void read_failing(void)
+{
+	FILE *file = fopen("/etc/failing", "re");
+
+	if (!file)
+		return;
+	if (fscanf(file, "%31s %d %d", failing.verb, &failing.from,
+		   &failing.err) != 3)
+		failing.verb[0] = '\0';
+	fclose(file);
+}
+
+/* Tell the grader by a file. */
+static void leave(const char *name)
+{
+	const int before = errno;
+	const int fd = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		close(fd);
+	errno = before;
+}
+
+/* The errno value with which this call of @verb has to fail, or 0. */
+static int error_of(const char *verb)
+{
+	if (strcmp(verb, failing.verb) != 0 || ++failing.calls < failing.from)
+		return 0;
+	leave("/tmp/failed");
+	return failing.err;
+}
+
+/* Make it the GID at @index of @port: that of 10.@net.0.1, RoCE v2. */
+static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
+		      uint32_t index, unsigned char net)
+{
+	const unsigned char gid[16] = { [10] = 0xff, 0xff, 10, net, 0, 1 };
+
+	memcpy(entry->gid, gid, sizeof(gid));
+	entry->gid_index = index;
+	entry->port_num = port;
+	entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V2;
+}
+
+/* Change what the kernel says of a GID. */
+static void change_gid(struct ib_uverbs_gid_entry *entry)
 {
 	static const unsigned char prefix[] = {
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 6
-	};
-	static const unsigned char ipv4[] = {
-		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 4, 0, 1
 	};
 	static const unsigned char of_mac[] = {
 		0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 9, 1
@@ -61,99 +135,118 @@ static void change_entry(struct ib_uverbs_gid_entry *entry)
 		entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V1;
 	if (entry->gid_index == 0 &&
 	    memcmp(entry->gid, of_mac, sizeof(of_mac)) == 0)
-		memcpy(entry->gid, ipv4, sizeof(ipv4));
+		set_entry(entry, entry->port_num, 0, 4);
 }
 
-/* Change all GIDs in the answer to an ioctl(2) of libibverbs. */
-static void change_entries(const struct ib_uverbs_ioctl_hdr *hdr)
+/* The first attribute of this number, or NULL. */
+static struct ib_uverbs_attr *attribute(struct ib_uverbs_ioctl_hdr *hdr, int id)
 {
-	const int table = UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES;
-	const int entry = UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY;
-	int wanted;
+	for (int i = 0; i < hdr->num_attrs; i++)
+		if (hdr->attrs[i].attr_id == id)
+			return &hdr->attrs[i];
+	return NULL;
+}
 
-	if (hdr->object_id != UVERBS_OBJECT_DEVICE)
-		return;
-	if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
-		wanted = table;
-	else if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
-		wanted = entry;
-	else
-		return;
+static void *memory_of(const struct ib_uverbs_attr *attr)
+{
+	return (void *)(uintptr_t)attr->data;
+}
 
-	for (int i = 0; i < hdr->num_attrs; i++) {
-		const struct ib_uverbs_attr *attr = &hdr->attrs[i];
-		struct ib_uverbs_gid_entry *entries =
-			(void *)(uintptr_t)attr->data;
-		size_t count = attr->len / sizeof(*entries);
+/* Ask the kernel about port @port->data. If there are two, it has the second. */
+static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
+		       struct ib_uverbs_attr *port, bool two)
+{
+	const uint64_t asked = port->data;
+	int result;
 
-		if (attr->attr_id != wanted)
-			continue;
-		for (size_t n = 0; n < count; n++)
-			change_entry(&entries[n]);
+	if (two && asked == 2)
+		port->data = 1;
+	result = (int)syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr);
+	port->data = asked;
+	return result;
+}
+
+static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
+{
+	struct ib_uverbs_attr *port =
+		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
+	struct ib_uverbs_attr *answer =
+		attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP);
+	struct ib_uverbs_query_port_resp_ex *resp = memory_of(answer);
+	const int result = ask_of_port(fd, hdr, port, two);
+
+	if (result == 0) {
+		resp->legacy_resp.phys_state = LINK_UP;
+		if ((two && port->data == 1) ||
+		    resp->legacy_resp.state != IBV_PORT_ACTIVE)
+			resp->legacy_resp.state = IBV_PORT_ARMED;
 	}
+	return result;
 }
 
-/* Say that there is a link at each port, in the answer to a question for it. */
-static void plug_in(const struct ib_uverbs_ioctl_hdr *hdr)
+static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 {
-	if (hdr->object_id != UVERBS_OBJECT_DEVICE ||
-	    hdr->method_id != UVERBS_METHOD_QUERY_PORT)
-		return;
-	for (int i = 0; i < hdr->num_attrs; i++) {
-		const struct ib_uverbs_attr *attr = &hdr->attrs[i];
-		struct ib_uverbs_query_port_resp_ex *resp =
-			(void *)(uintptr_t)attr->data;
+	struct ib_uverbs_attr *port =
+		attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_PORT);
+	const uint64_t index =
+		attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX)->data;
+	struct ib_uverbs_gid_entry *entry =
+		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY));
 
-		if (attr->attr_id == UVERBS_ATTR_QUERY_PORT_RESP)
-			resp->legacy_resp.phys_state = LINK_UP;
+	if (index == FAR) {
+		set_entry(entry, (uint32_t)port->data, FAR, 5);
+		return 0;
 	}
-}
-
-/* Answer the question for the GID at index FAR: RoCE v2, 10.5.0.1. */
-static int add_far_gid(struct ib_uverbs_ioctl_hdr *hdr)
-{
-	static const unsigned char gid[16] = { [10] = 0xff, 0xff, 10, 5, 0, 1 };
-	struct ib_uverbs_gid_entry *entry = NULL;
-	bool is_far = false;
-
-	if (hdr->object_id != UVERBS_OBJECT_DEVICE ||
-	    hdr->method_id != UVERBS_METHOD_QUERY_GID_ENTRY)
+	if (two && port->data == 1) {
+		set_entry(entry, 1, 0, 3);
+		errno = ENODATA;
+		return index == 0 ? 0 : -1;
+	}
+	if (ask_of_port(fd, hdr, port, two))
 		return -1;
-	for (int i = 0; i < hdr->num_attrs; i++) {
-		const struct ib_uverbs_attr *attr = &hdr->attrs[i];
-
-		if (attr->attr_id == UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX)
-			is_far = attr->data == FAR;
-		if (attr->attr_id == UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY)
-			entry = (void *)(uintptr_t)attr->data;
-	}
-	if (!is_far || !entry)
-		return -1;
-	memcpy(entry->gid, gid, sizeof(gid));
-	entry->gid_index = FAR;
-	entry->port_num = 1;
-	entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V2;
+	entry->port_num = (uint32_t)port->data;
+	change_gid(entry);
 	return 0;
+}
+
+/* With two ports, the GID at index 0 gives its place to that of the other. */
+static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
+{
+	const struct ib_uverbs_attr *answer =
+		attribute(hdr, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
+	struct ib_uverbs_gid_entry *entries = memory_of(answer);
+	const int result = (int)syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr);
+
+	for (size_t i = 0; !result && i < answer->len / sizeof(*entries); i++) {
+		change_gid(&entries[i]);
+		if (two)
+			entries[i].port_num = 2;
+		if (two && entries[i].gid_index == 0)
+			set_entry(&entries[i], 1, 0, 3);
+	}
+	return result;
 }
 
 int ioctl(int fd, unsigned long request, ...)
 {
+	const bool two = fd >= 0 && fd < DESCRIPTORS && has_two_ports[fd];
+	struct ib_uverbs_ioctl_hdr *hdr;
 	va_list args;
-	void *arg;
-	long result;
 
 	va_start(args, request);
-	arg = va_arg(args, void *);
+	hdr = va_arg(args, void *);
 	va_end(args);
 
-	result = syscall(SYS_ioctl, fd, request, arg);
-	if (result == 0 && request == RDMA_VERBS_IOCTL) {
-		change_entries(arg);
-		plug_in(arg);
-	} else if (request == RDMA_VERBS_IOCTL && add_far_gid(arg) == 0) {
-		result = 0;
+	if (request == RDMA_VERBS_IOCTL &&
+	    hdr->object_id == UVERBS_OBJECT_DEVICE) {
+		if (hdr->method_id == UVERBS_METHOD_QUERY_PORT)
+			return query_port(fd, hdr, two);
+		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
+			return query_gid(fd, hdr, two);
+		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
+			return query_gids(fd, hdr, two);
 	}
-	return (int)result;
+	return (int)syscall(SYS_ioctl, fd, request, hdr);
 }
 
 /* The number in the file @name, or -1 if there is none. */
@@ -170,12 +263,26 @@ static int number_in(const char *name)
 	return number;
 }
 
+/* Is the name of @device in the file @name? */
+static bool is_named(const struct ibv_device *device, const char *name)
+{
+	char wanted[64] = "";
+	FILE *file = fopen(name, "re");
+
+	if (file) {
+		if (fscanf(file, "%63s", wanted) != 1)
+			wanted[0] = '\0';
+		fclose(file);
+	}
+	return strcmp(wanted, device->name) == 0;
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **(*real)(int *);
-	const int err = number_in("/etc/list-error");
+	const int err = error_of("ibv_get_device_list");
 
-	if (err > 0) {
+	if (err) {
 		errno = err;
 		return NULL;
 	}
@@ -183,57 +290,146 @@ struct ibv_device **ibv_get_device_list(int *count)
 	return real(count);
 }
 
+static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
+{
+	const int taken = real_poll_cq(cq, count, wc);
+
+	for (int i = 0; i < taken; i++) {
+		if (wc[i].opcode == IBV_WC_SEND && wc[i].wr_id < WR_IDS)
+			under_way[wc[i].wr_id]--;
+		if (error_of("ibv_poll_cq"))
+			wc[i].status = IBV_WC_GENERAL_ERR;
+	}
+	return taken;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		     struct ibv_send_wr **bad_wr)
+{
+	const int err = real_post_send(qp, wr, bad_wr);
+
+	for (; wr && !(err && wr == *bad_wr); wr = wr->next)
+		if (wr->opcode == IBV_WR_SEND && wr->wr_id < WR_IDS &&
+		    ++under_way[wr->wr_id] > 1)
+			leave("/tmp/reused");
+	return err;
+}
+
+static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	const int err = error_of("ibv_req_notify_cq");
+
+	return err ? err : real_req_notify_cq(cq, solicited_only);
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		     struct ibv_recv_wr **bad_wr)
+{
+	const int err = error_of("ibv_post_recv");
+
+	if (!err)
+		return real_post_recv(qp, wr, bad_wr);
+	*bad_wr = wr;
+	return err;
+}
+
+static bool two_ports(const struct ibv_context *context)
+{
+	return context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS &&
+	       has_two_ports[context->cmd_fd];
+}
+
+static int query_device_ex(struct ibv_context *context,
+			   const struct ibv_query_device_ex_input *input,
+			   struct ibv_device_attr_ex *attr, size_t size)
+{
+	const int err = real_query_device_ex(context, input, attr, size);
+
+	if (!err && two_ports(context))
+		attr->orig_attr.phys_port_cnt = 2;
+	return err;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	int (*real)(struct ibv_context *, struct ibv_device_attr *);
+	int err;
+
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
+	err = real(context, attr);
+	if (!err && two_ports(context))
+		attr->phys_port_cnt = 2;
+	return err;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	struct ibv_context *(*real)(struct ibv_device *);
-	char name[64] = "";
-	FILE *file = fopen("/etc/closed", "re");
+	struct ibv_context *(*real)(struct ibv_device *), *context;
+	struct verbs_context *verbs;
 
-	if (file) {
-		if (fscanf(file, "%63s", name) != 1)
-			name[0] = '\0';
-		fclose(file);
-	}
-	if (strcmp(name, device->name) == 0) {
+	if (is_named(device, "/etc/closed")) {
 		errno = EACCES;
 		return NULL;
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1");
-	return real(device);
-}
+	context = real(device);
+	if (!context)
+		return NULL;
+	if (context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS)
+		has_two_ports[context->cmd_fd] =
+			is_named(device, "/etc/two-ports");
 
-/* The result of a release, or the error that it is to have. */
-static int released(int result)
-{
-	const int err = number_in("/etc/release-error");
-
-	return err > 0 ? err : result;
+	/* These have no symbol: the header calls them by pointers. */
+	real_poll_cq = context->ops.poll_cq;
+	context->ops.poll_cq = poll_cq;
+	real_req_notify_cq = context->ops.req_notify_cq;
+	context->ops.req_notify_cq = req_notify_cq;
+	real_post_send = context->ops.post_send;
+	context->ops.post_send = post_send;
+	real_post_recv = context->ops.post_recv;
+	context->ops.post_recv = post_recv;
+	verbs = verbs_get_ctx_op(context, query_device_ex);
+	if (verbs) {
+		real_query_device_ex = verbs->query_device_ex;
+		verbs->query_device_ex = query_device_ex;
+	}
+	return context;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	const int err = error_of("ibv_dereg_mr");
 	int (*real)(struct ibv_mr *);
+	int result;
 
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dereg_mr", "IBVERBS_1.1");
-	return released(real(mr));
+	result = real(mr);
+	return err ? err : result;
 }
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	const int err = error_of("ibv_dealloc_pd");
 	int (*real)(struct ibv_pd *);
+	int result;
 
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dealloc_pd", "IBVERBS_1.1");
-	return released(real(pd));
+	result = real(pd);
+	return err ? err : result;
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	static const char *const names[] = {
+		[IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT",
+		[IBV_QPS_RTR] = "RTR", [IBV_QPS_RTS] = "RTS",
+	};
 	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
-	const int to_rts = (mask & IBV_QP_STATE) &&
-			   attr->qp_state == IBV_QPS_RTS;
-	int err = to_rts ? number_in("/etc/rts-error") : 0;
+	int err = 0;
 
-	if (err > 0)
+	if ((mask & IBV_QP_STATE) && attr->qp_state <= IBV_QPS_RTS)
+		err = error_of(names[attr->qp_state]);
+	if (err)
 		return err;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
 	err = real(qp, attr, mask);
@@ -269,4 +465,18 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 			(*event)->param.conn.private_data = NULL;
 	}
 	return err;
+}
+
+int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t size)
+{
+	int (*real)(struct rdma_cm_id *, const void *, uint8_t);
+	int result, err;
+
+	*(void **)&real = dlsym(RTLD_NEXT, "rdma_reject");
+	result = real(id, data, size);
+	err = error_of("rdma_reject");
+	if (!err)
+		return result;
+	errno = err;
+	return -1;
 }

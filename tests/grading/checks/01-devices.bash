@@ -20,13 +20,23 @@ world() {
 # For those who read /sys themselves, a file stands there.
 pretend() {
 	echo IB/RoCE v1 >"$log/v1"
-	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/1/gid_attrs/types/$2"
+	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/$2/gid_attrs/types/$3"
+}
+
+# A second port, which is the real one. The first one is ARMED.
+add_port() {
+	local ports=/sys/class/infiniband/$1/ports
+	echo "$1" >"$root/etc/two-ports"
+	mount -t tmpfs -o mode=0755 ports "$root$ports"
+	mkdir "$root$ports"/{1,2}
+	echo 3: ARMED >"$root$ports/1/state"
+	mount --bind "$ports/1" "$root$ports/2"
 }
 
 # The guest's own device, which would be right, but cannot be opened; one whose only port is
-# down; one with GIDs of IPv6, one of which looks a little like IPv4, and of RoCE v1; the
-# right one, with more than 16 entries before its first IPv4 GID of RoCE v2, one of which is
-# a gap and one of RoCE v1; and another right one, which has it at index 0.
+# not ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1; the right
+# one, whose second port is, with more than 128 entries before its first IPv4 GID of RoCE v2,
+# one of which is a gap and one of RoCE v1; and another right one, which has it at index 0.
 make_world() {
 	local worlds=0 links=() devices=() address=() i n gone
 	echo "$device" >"$root/etc/closed"
@@ -35,14 +45,15 @@ make_world() {
 		random n 1000 9999
 		names+=("rx$n$i")
 	done
-	random n 17 20
+	random n 129 135
 	for ((i = 0; i < n; i++)); do
 		address+=("fd00:1:$i::1/64")
 	done
 	random last 2 250
 	random gone 1 $((n - 2))
 	world "${names[0]}" "10.7.0.$last/24"
-	world "${names[1]}" fd00:100::1/64 fd00:101::ffff:a09:1/64 "10.6.0.$last/24"
+	world "${names[1]}" fd00:100::1/64 fd00:101::ffff:a09:1/64 0:0:0:0:1:ffff:a09:1/64 \
+		0:0:0:0:0:ff00:a09:1/64 0:0:0:0:0:ff:a09:1/64 "10.6.0.$last/24"
 	world "${names[2]}" "${address[@]}" "10.6.1.$last/24"
 	world "${names[3]}" "10.9.1.$last/24"
 	links+=("link set w3 address 02:00:00:00:09:01")
@@ -59,8 +70,9 @@ make_world() {
 	has_gid "${names[2]}" "10.8.1.$last"
 	has_gid "${names[1]}" "10.6.0.$last"
 	preload_world
-	pretend "${names[1]}" "$index"
-	pretend "${names[2]}" "$v1"
+	pretend "${names[1]}" 1 "$index"
+	add_port "${names[2]}"
+	pretend "${names[2]}" 2 "$v1"
 	echo 0000:0000:0000:0000:0000:ffff:0a04:0001 >"$log/first"
 	mount --bind "$log/first" "$root/sys/class/infiniband/${names[3]}/ports/1/gids/0"
 }
@@ -73,7 +85,7 @@ says() {
 
 chose() {
 	one_line 'chosen: [^ ]+ port [0-9]+ index [0-9]+ [0-9a-f:.]+' 'chosen: .*' &&
-		[[ ${found[0]} == "chosen: ${names[2]} port 1 index $right ::ffff:10.8.0.$last" ]]
+		[[ ${found[0]} == "chosen: ${names[2]} port 2 index $right ::ffff:10.8.0.$last" ]]
 }
 
 only_one_open() {
@@ -84,8 +96,10 @@ only_one_open() {
 
 look_at_world() {
 	reach 01.1 chosen || return
-	expect 01.1 "the port of ${names[0]} is down: not port 0" says 0 '0,*' &&
-		expect 01.1 "did not find the ACTIVE port of ${names[1]}" says 1 '1,*' && ok 01.1
+	expect 01.1 "the port of ${names[0]} is not ACTIVE: not port 0" says 0 '0,*' &&
+		expect 01.1 "did not find the ACTIVE port of ${names[1]}" says 1 '1,*' &&
+		expect 01.1 "the ACTIVE port of ${names[2]} is its second: not port 2" says 2 '2,*' &&
+		ok 01.1
 	if says 1 "*, GID index $far"; then
 		fail 01.3 "no address can name the GID at index $far: see GID_INDEXES" "$evidence"
 	fi
@@ -113,22 +127,22 @@ nothing() {
 }
 
 check_exercise() {
-	local -A error_names=([2]=ENOENT [19]=ENODEV [23]=ENFILE [38]=ENOSYS)
+	local -A error_names=([1]=EPERM [2]=ENOENT [13]=EACCES [19]=ENODEV [38]=ENOSYS)
 	local names=() errors=() last v1 right index i far=256
 	make_world
 	start exercise
 	look_at_world
-	# What is left has a port that is down, or no GID of the right kind, or cannot be opened.
+	# What is left has no ACTIVE port, or no GID of the right kind, or cannot be opened.
 	# Then there is no list, once because the kernel has no RDMA, which is ENOSYS; and then
 	# there are no devices at all.
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "devices that have no ACTIVE port and IPv4 GID" || return
 	shuffle errors "${!error_names[@]}"
 	for i in "${errors[@]}"; do
-		echo "$i" >"$root/etc/list-error"
+		fails ibv_get_device_list 1 "$i"
 		nothing $((i == 38 ? 77 : 1)) "the error ${error_names[$i]}" || return
 	done
-	rm "$root/etc/list-error"
+	fails
 	printf 'link delete %s\n' "${names[0]}" "${names[1]}" "$device" | rdma -b -
 	nothing 77 "no devices at all" && ok 01.5
 }

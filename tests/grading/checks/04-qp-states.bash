@@ -92,9 +92,19 @@ check_exercise() {
 		expect 04.5 "another first PSN than was asked for" qp "$victim" sq-psn "$mine" &&
 		expect 04.5 "the path MTU is to be 1024" right_mtu &&
 		go && finish && expect 04.5 "the exit status is $status" ends_with 0 && ok 04.5
-	echo 12 >"$root/etc/rts-error"
-	run exercise "${psn[@]}" "$victim"
-	expect 04.3 "the step to RTS failed, and to_rts() did not return the error" ends_with 1
+	errors "${psn[@]}" "$victim"
+}
+
+# errors ARG...: each step fails once, and then one of those that recover() makes.
+errors() {
+	local steps=('RESET 1' 'INIT 3' 'RTR 4') i why
+	why="failed with ENOMEM, and that was not returned"
+	must_heed 04.1 "the step to INIT $why" INIT 1 12 '*RESET -> INIT: ENOMEM*' exercise "$@"
+	must_heed 04.2 "the step to RTR $why" RTR 2 12 '*INIT -> RTR: ENOMEM*' exercise "$@"
+	must_heed 04.3 "the step to RTS $why" RTS 1 12 '*RTR -> RTS: ENOMEM*' exercise "$@"
+	random i 0 2
+	must_heed 04.5 "its step to ${steps[i]% *} $why" "${steps[i]% *}" "${steps[i]#* }" 12 \
+		'*ERR -> RTS: ENOMEM*' exercise "$@"
 }
 
 # Does each queue pair expect what the other one sends, with the PSNs asked for?

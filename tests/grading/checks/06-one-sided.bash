@@ -19,9 +19,9 @@ takes_only_the_peers() {
 	! grep -qvxFf <(peer_sent) <<<"$got"
 }
 
-no_message_without_receive() { ! peer_said '*RNR retry*'; }
+one_receive_each() { ! peer_said '*RNR retry*' && ! printed '*ibv_post_recv*'; }
 
-# check_write PORT SIZE ITERS [ADDRESS]: the program connects, or the peer does.
+# check_write PORT SIZE ITERS [ADDRESS]: the program connects; or it waits, and the peer does.
 check_write() {
 	local got sends=() deadline=5
 	start exercise write "$@"
@@ -40,7 +40,7 @@ check_write() {
 	expect 06.2 "the peer has written, and you took nothing" test "$got" &&
 		expect 06.2 "took for an immediate value what is none of the peer's" \
 			takes_only_the_peers &&
-		expect 06.2 "there is no receive for the next write" no_message_without_receive || return
+		expect 06.2 "not one receive is posted for each that is used up" one_receive_each || return
 	ok 06.2
 	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
 		expect 06.3 "an answer does not ask for a completion" all_signaled 1 &&
@@ -113,18 +113,21 @@ check_exercise() {
 	watch_rights
 	random port 20000 30000
 	random size 1500 9000
-	# More than receives are posted at the beginning: each has to be posted again.
-	random iters 18 26
+	random iters 18 26 # more than receives at the beginning: each has to be posted again
 	random rounds 20 40
 	random others 10 20
 	peer write "$port" "$size" "$iters"
 	until_peer_listens
-	# Then the other way round: the program waits, the peer connects.
 	if check_write "$port" "$size" "$iters" 10.9.0.1 && random size 1 1500 &&
 		check_write $((port + 1)) "$size" "$iters"; then
 		ok 06.3
 	fi
 	if [[ ${verdict[06.1]:-} == pass ]]; then check_lock $((port + 2)) "$rounds" "$others"; fi
+	must_heed 06.1 "the step to INIT failed, and permit() did not return -1" \
+		INIT 1 12 '*' exercise write "$port" "$size" "$iters"
+	beside=(lock $((port + 3)))
+	must_heed 06.4 "no success, and compare_and_swap() did not return -1" \
+		ibv_poll_cq 1 5 '*' exercise lock $((port + 3)) 1 10.9.0.1
 }
 
 check_broken() {

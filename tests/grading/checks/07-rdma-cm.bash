@@ -14,8 +14,7 @@ peer_program=cm_peer
 # The peer is a server that does $1: accept, refuse, or that without a word (silent). Sets
 # `said` to what our request said to it, and `told` to what it answered.
 ask() {
-	((++port))
-	peer server "$port" "$1"
+	peer server $((++port)) "$1"
 	until_peer listening || give_up "the peer does not listen: $(<"$peer_out.err")"
 	start exercise "$port" "$version" 10.9.0.1
 	peer_says 'asked|nothing' || :
@@ -41,29 +40,26 @@ is_connected() { at connected && in_rts; }
 check_exercise() {
 	local port version said told
 	random port 20000 30000
-	# None of its four bytes is zero in each world.
-	random version 0x2010101 0x3ffffff0
+	random version 0x82010101 0xbffffff0 # no byte is zero, and as an int it is negative
 	watch_refusals
 	ask_one_who_accepts || return
 	ask_one_who_refuses
 	serve
-	# Who refuses without a word, and where nobody listens. After the server, because there
-	# 07.2 sees for itself whether anything is taken for a hello.
+	# After the server, which sees whether anything is taken for a hello.
 	ask silent
 	finish
 	expect 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
 		prints_only "refused: reason 28" "refused: reason [0-9]+" "refused.*"
-	((++port))
-	run exercise "$port" "$version" 10.9.0.1
+	run exercise $((++port)) "$version" 10.9.0.1
 	expect 07.4 "nobody listens there, and you do not print \"refused: reason 8\"" \
 		prints_only "refused: reason 8" "refused: reason [0-9]+" "refused.*" && ok 07.4
+	check_error
 }
 
 ask_one_who_accepts() {
 	ask accept
 	expect 07.1 "not a hello of version $version, with the text that was there" \
-		said_is "asked hello $version with its text" || return
-	ok 07.1
+		said_is "asked hello $version with its text" && ok 07.1 || return
 	expect 07.2 "the server has accepted, and you are not connected" is_connected &&
 		expect 07.2 "the server has accepted with ${told%%,*}, and you print something else" \
 			prints "accepted: ${told%%,*}" 'accepted.*' || return
@@ -75,8 +71,7 @@ ask_one_who_refuses() {
 	ask refuse
 	finish
 	if prints "refused: $told.+" ''; then
-		fail 07.2 "the text of the server had no zero at its end, and so has yours" \
-			"printed: ${found[0]}"
+		fail 07.2 "the text of the server had no zero at its end, and so has yours" "$found"
 	fi
 	expect 07.4 "the server has refused with $told, and you print something else" \
 		prints "refused: $told" 'refused.*'
@@ -86,10 +81,9 @@ ask_one_who_refuses() {
 # A server, clients that it must not accept, and one that it must.
 serve() {
 	local other i others
-	local -A sizes=([short]=8 [missing]=0)
-	((++port))
+	local -A sizes=([short]=8 [shorter]=31 [missing]=0)
 	preload_world
-	start exercise "$port" "$version"
+	start exercise $((++port)) "$version"
 	if ! until_line listening; then fail 07.3; return; fi
 	others=($((version + 1)) $((version - 1)) $((version ^ 0x1000000)))
 	random i 1 3
@@ -102,19 +96,31 @@ serve() {
 	done
 	expect 07.3 "a client that was refused got only a part of the hello" refused_with_bytes 32 &&
 		ok 07.3
-	for other in magic none short missing; do
+	for other in magic none short shorter missing; do
 		if [[ ${sizes[$other]:-} ]]; then echo "${sizes[$other]}" >"$root/etc/private-data"; fi
 		be_asked "$version" "$other"
 		expect 07.2 "a client that has said no hello (data: $other) was not refused" \
 			said_is 'rejected*' && expect 07.2 "the server has ended" running || return
 	done
-	rm "$root/etc/private-data"
 	ok 07.2
+	# A hello is as long as this, and needs no more.
+	echo 32 >"$root/etc/private-data"
 	be_asked "$version" hello
+	rm "$root/etc/private-data"
 	expect 07.5 "a client with version $version, at a server of $version, was not accepted" \
 		said_is "accepted hello $version" &&
 		expect 07.5 "the client is connected, and you are not" is_connected &&
 		go && finish && expect 07.5 "the exit status is $status" ends_with 0 && ok 07.5
+}
+
+# refuse() returns what rdma_reject() does: here, an error.
+check_error() {
+	local deadline=5
+	fails rdma_reject 1 12
+	start exercise $((++port)) "$version"
+	until_line listening && peer client "$port" $((version + 1)) hello 10.9.0.1 && at connected
+	finish
+	expect 07.3 "rdma_reject() failed, and refuse() did not return that" heeds '*'
 }
 
 check_broken() {
@@ -130,20 +136,15 @@ check_broken() {
 	asked=${#calls[@]}
 	calls_of destroy
 	find_lines "device $device"
-	if [[ $timed_out ]]; then
-		fail 07.6
-	elif ((${#found[@]} != count || status)); then
-		fail 07.6 "${#found[@]} of $count times it printed device $device" "exit status $status"
-	elif ((${#calls[@]} < count || asked < count)); then
-		fail 07.6 "not each identifier was used, and destroyed" \
-			"calls: rdma_resolve_addr() $asked, ucma_destroy_id() ${#calls[@]}"
-	else
-		# This address is ours, and leads to no RDMA device. (127.0.0.1 would lead to the
-		# first one.) That answer is to be acknowledged, too.
-		printf '%s\n' 'link add w0 type dummy' 'link set w0 up' \
-			'address add 10.5.5.1/24 dev w0' | ip -batch -
-		run broken 10.5.5.1 2
-		if [[ $timed_out ]]; then fail 07.6; fi
-		ok 07.6
-	fi
+	if [[ $timed_out ]]; then fail 07.6; fi
+	expect 07.6 "${#found[@]} of $count times it printed device $device" \
+		test "${#found[@]},$status" = "$count,0" &&
+		expect 07.6 "not each identifier was used, and destroyed: it was $asked, ${#calls[@]} times" \
+			test $((${#calls[@]} >= count && asked >= count)) = 1 || return
+	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
+	printf '%s\n' 'link add w0 type dummy' 'link set w0 up' 'address add 10.5.5.1/24 dev w0' |
+		ip -batch -
+	run broken 10.5.5.1 2
+	if [[ $timed_out ]]; then fail 07.6; fi
+	ok 07.6
 }

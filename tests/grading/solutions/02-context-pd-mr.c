@@ -176,6 +176,7 @@ int main(int argc, char *argv[])
 			goto out;
 		}
 		err = register_buffer(pd, buf, length, flags, &mr[i]);
+		errno = 0;	/* report() gets the value as an argument */
 		report(rights, mr[i], err);
 		if ((err == 0) != (mr[i] != NULL))
 			print_error(0, "register_buffer() returned %d, and *mr "
