@@ -6,9 +6,9 @@
  * The link of a port is always up, also where the port is not ACTIVE; such a
  * port is ARMED here, and not DOWN.
  *
- * The device whose name is in /etc/two-ports has two: its own is the second one.
- * The first one is ARMED, and has one GID, at index 0: RoCE v2, 10.3.0.1. The
- * device whose name is in /etc/closed cannot be opened.
+ * The device whose name is in /etc/two-ports has two: its own is the second
+ * one. The first one is ARMED, and has one GID, at index 0: RoCE v2, 10.3.0.1.
+ * The device whose name is in /etc/closed cannot be opened.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.6.0.0/16 are said to be of RoCE v1. Each table has one more GID, just too
@@ -25,9 +25,9 @@
  * name of the state that it is to reach. ibv_poll_cq() does not fail, but the
  * completions. As soon as the verb has failed there is a file /tmp/failed.
  *
- * A program that sends from the slot (wr_id) of an earlier send, of which it has
- * not taken the completion, leaves a file /tmp/reused. On Soft-RoCE that send is
- * complete at once, so no harm would be seen.
+ * A program that sends from the slot (wr_id) of an earlier send, of which it
+ * has not taken the completion, leaves a file /tmp/reused. On Soft-RoCE that
+ * send is complete at once, so no harm would be seen.
  *
  * An event of the RDMA CM always has as many bytes of private data as a packet
  * has room for. Here, if there is a file /etc/private-data, it has as many as
@@ -40,6 +40,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -138,13 +139,13 @@ static void change_gid(struct ib_uverbs_gid_entry *entry)
 		set_entry(entry, entry->port_num, 0, 4);
 }
 
-/* The first attribute of this number, or NULL. */
+/* The attribute of this number: libibverbs gives each one that is used here. */
 static struct ib_uverbs_attr *attribute(struct ib_uverbs_ioctl_hdr *hdr, int id)
 {
 	for (int i = 0; i < hdr->num_attrs; i++)
 		if (hdr->attrs[i].attr_id == id)
 			return &hdr->attrs[i];
-	return NULL;
+	abort();
 }
 
 static void *memory_of(const struct ib_uverbs_attr *attr)
@@ -152,7 +153,7 @@ static void *memory_of(const struct ib_uverbs_attr *attr)
 	return (void *)(uintptr_t)attr->data;
 }
 
-/* Ask the kernel about port @port->data. If there are two, it has the second. */
+/* Ask the kernel about @port. Of two ports, it has the second. */
 static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 		       struct ib_uverbs_attr *port, bool two)
 {
@@ -170,37 +171,39 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 {
 	struct ib_uverbs_attr *port =
 		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
-	struct ib_uverbs_attr *answer =
-		attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP);
-	struct ib_uverbs_query_port_resp_ex *resp = memory_of(answer);
+	struct ib_uverbs_query_port_resp_ex *resp =
+		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP));
 	const int result = ask_of_port(fd, hdr, port, two);
 
-	if (result == 0) {
-		resp->legacy_resp.phys_state = LINK_UP;
-		if ((two && port->data == 1) ||
-		    resp->legacy_resp.state != IBV_PORT_ACTIVE)
-			resp->legacy_resp.state = IBV_PORT_ARMED;
-	}
-	return result;
+	if (result)
+		return result;
+	resp->legacy_resp.phys_state = LINK_UP;
+	if ((two && port->data == 1) ||
+	    resp->legacy_resp.state != IBV_PORT_ACTIVE)
+		resp->legacy_resp.state = IBV_PORT_ARMED;
+	return 0;
 }
 
 static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 {
+	const int id = UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY;
+	struct ib_uverbs_gid_entry *entry = memory_of(attribute(hdr, id));
 	struct ib_uverbs_attr *port =
 		attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_PORT);
 	const uint64_t index =
 		attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX)->data;
-	struct ib_uverbs_gid_entry *entry =
-		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY));
 
 	if (index == FAR) {
 		set_entry(entry, (uint32_t)port->data, FAR, 5);
 		return 0;
 	}
-	if (two && port->data == 1) {
+	if (two && port->data == 1 && index == 0) {
 		set_entry(entry, 1, 0, 3);
+		return 0;
+	}
+	if (two && port->data == 1) {
 		errno = ENODATA;
-		return index == 0 ? 0 : -1;
+		return -1;
 	}
 	if (ask_of_port(fd, hdr, port, two))
 		return -1;
@@ -215,16 +218,18 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 	const struct ib_uverbs_attr *answer =
 		attribute(hdr, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
 	struct ib_uverbs_gid_entry *entries = memory_of(answer);
-	const int result = (int)syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr);
+	const size_t room = answer->len / sizeof(*entries);
 
-	for (size_t i = 0; !result && i < answer->len / sizeof(*entries); i++) {
+	if (syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr))
+		return -1;
+	for (size_t i = 0; i < room; i++) {
 		change_gid(&entries[i]);
 		if (two)
 			entries[i].port_num = 2;
 		if (two && entries[i].gid_index == 0)
 			set_entry(&entries[i], 1, 0, 3);
 	}
-	return result;
+	return 0;
 }
 
 int ioctl(int fd, unsigned long request, ...)
@@ -388,7 +393,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	context->ops.post_send = post_send;
 	real_post_recv = context->ops.post_recv;
 	context->ops.post_recv = post_recv;
-	verbs = verbs_get_ctx_op(context, query_device_ex);
+	verbs = verbs_get_ctx(context);
 	if (verbs) {
 		real_query_device_ex = verbs->query_device_ex;
 		verbs->query_device_ex = query_device_ex;
