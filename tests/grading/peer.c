@@ -409,11 +409,11 @@ static int introduce(struct peer *p, int sock)
 }
 
 /*
- * The receives of which the other side has not heard: none as long as it has a
- * credit, twice; so a message that is sent without one is found. Then three, so
- * that whoever takes each credit for one is found in any case; then all, which
- * are more than it has slots; and after that three at a time, while it still
- * has credits. In all as many as messages are @left, so none may be lost.
+ * How many credits the other side gets now. At first none as long as it has one,
+ * and then a pause, so that a message which is sent without one is found; three,
+ * so that whoever takes each message of credits for one is found in any case;
+ * and all, which are more than it has slots. After that three at a time, while
+ * it still has some. In all as many as messages are @left: none may be lost.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left)
 {
@@ -461,10 +461,10 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 				      count - posted);
 		if (!credits)
 			continue;
-		if (posted == SLOTS) {
+		if (posted == SLOTS)
 			puts("four");
+		if (arrived == posted)
 			usleep(PAUSE * 1000);
-		}
 		for (int i = 0; i < credits; i++, posted++)
 			if (post_slot(p, mr, slots[--free_slots]))
 				return -1;

@@ -35,6 +35,11 @@ right_flags() {
 		want+=("$flags")
 		if [[ ${calls[i]:-} == *access=$flags ]]; then ((i += 1)); fi
 	done
+	for letters in "${refused[@]}"; do
+		find_lines "$letters: lkey $key rkey $key"
+		evidence="the flags of $letters would have been refused; printed: ${whole[*]}"
+		if ((${#whole[@]})); then return 1; fi
+	done
 	evidence="ibv_reg_mr(): ${calls[*]##*access=}; asked for: ${want[*]}"
 	local IFS=$'\n'
 	((i == ${#calls[@]})) || [[ $(uniq <<<"${calls[*]##*access=}") == $(uniq <<<"${want[*]}") ]]

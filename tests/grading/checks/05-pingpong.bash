@@ -138,7 +138,7 @@ check_errors() {
 
 check_broken() {
 	local count
-	random count 20 60
+	random count 130 160
 	watch_completions
 	progress_function=sends
 	start broken "$count"
