@@ -8,6 +8,8 @@
  *
  * The device whose name is in /etc/two-ports has two: its own is the second
  * one. The first one is ARMED, and has one GID, at index 0: RoCE v2, 10.3.0.1.
+ * Their tables are smaller, because ibv_query_gid_table() cannot ask for the
+ * GIDs of two tables of Soft-RoCE: the length of an answer has 16 bits.
  * The device whose name is in /etc/closed cannot be opened.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
@@ -53,6 +55,7 @@
 
 #define FAR 256		/* an address has a byte for the index */
 #define LINK_UP 5	/* a phys_state, see ibv_query_port(3) */
+#define GIDS 256	/* room in the table of each of two ports */
 
 int ioctl(int fd, unsigned long request, ...);
 
@@ -178,6 +181,8 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
+	if (two)
+		resp->legacy_resp.gid_tbl_len = GIDS;
 	if ((two && port->data == 1) ||
 	    resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
