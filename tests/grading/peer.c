@@ -409,11 +409,12 @@ static int introduce(struct peer *p, int sock)
 }
 
 /*
- * How many credits the other side gets now. At first none as long as it has one,
- * and then a pause, so that a message which is sent without one is found; three,
- * so that whoever takes each message of credits for one is found in any case;
- * and all, which are more than it has slots. After that three at a time, while
- * it still has some. In all as many as messages are @left: none may be lost.
+ * How many credits the other side gets now. At first none as long as it has
+ * one, and then a pause, so that a message which is sent without one is found;
+ * three, so that whoever takes each message of credits for one is found in any
+ * case; and all, which are more than it has slots. After that three at a time,
+ * while it still has some. In all as many as messages are @left: none may be
+ * lost.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left)
 {

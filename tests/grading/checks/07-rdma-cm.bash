@@ -139,7 +139,7 @@ check_broken() {
 	if [[ $timed_out ]]; then fail 07.6; fi
 	expect 07.6 "${#found[@]} of $count times it printed device $device" \
 		test "${#found[@]},$status" = "$count,0" &&
-		expect 07.6 "not each identifier was used, and destroyed: it was $asked, ${#calls[@]} times" \
+		expect 07.6 "of $count identifiers $asked were used, and ${#calls[@]} destroyed" \
 			test $((${#calls[@]} >= count && asked >= count)) = 1 || return
 	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
 	printf '%s\n' 'link add w0 type dummy' 'link set w0 up' 'address add 10.5.5.1/24 dev w0' |
