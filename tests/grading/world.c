@@ -71,6 +71,11 @@ static bool has_two_ports[DESCRIPTORS];	/* the device open there */
 #define WR_IDS 16
 static int under_way[WR_IDS];	/* sends, of each wr_id */
 
+static bool two_ports(int fd)
+{
+	return fd >= 0 && fd < DESCRIPTORS && has_two_ports[fd];
+}
+
 static int (*real_poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*real_post_send)(struct ibv_qp *, struct ibv_send_wr *,
 			     struct ibv_send_wr **);
@@ -239,7 +244,7 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 
 int ioctl(int fd, unsigned long request, ...)
 {
-	const bool two = fd >= 0 && fd < DESCRIPTORS && has_two_ports[fd];
+	const bool two = two_ports(fd);
 	struct ib_uverbs_ioctl_hdr *hdr;
 	va_list args;
 
@@ -343,19 +348,13 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 	return err;
 }
 
-static bool two_ports(const struct ibv_context *context)
-{
-	return context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS &&
-	       has_two_ports[context->cmd_fd];
-}
-
 static int query_device_ex(struct ibv_context *context,
 			   const struct ibv_query_device_ex_input *input,
 			   struct ibv_device_attr_ex *attr, size_t size)
 {
 	const int err = real_query_device_ex(context, input, attr, size);
 
-	if (!err && two_ports(context))
+	if (!err && two_ports(context->cmd_fd))
 		attr->orig_attr.phys_port_cnt = 2;
 	return err;
 }
@@ -367,7 +366,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
 	err = real(context, attr);
-	if (!err && two_ports(context))
+	if (!err && two_ports(context->cmd_fd))
 		attr->phys_port_cnt = 2;
 	return err;
 }

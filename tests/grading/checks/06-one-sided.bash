@@ -40,7 +40,7 @@ check_write() {
 	expect 06.2 "the peer has written, and you took nothing" test "$got" &&
 		expect 06.2 "took for an immediate value what is none of the peer's" \
 			takes_only_the_peers &&
-		expect 06.2 "not one receive is posted for each that is used up" one_receive_each || return
+		expect 06.2 "a receive that is used up needs a new one, and only one" one_receive_each || return
 	ok 06.2
 	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
 		expect 06.3 "an answer does not ask for a completion" all_signaled 1 &&
@@ -126,7 +126,7 @@ check_exercise() {
 	must_heed 06.1 "the step to INIT failed, and permit() did not return -1" \
 		INIT 1 12 '*' exercise write "$port" "$size" "$iters"
 	beside=(lock $((port + 3)))
-	must_heed 06.4 "no success, and compare_and_swap() did not return -1" \
+	must_heed 06.4 "its completion was no success, and compare_and_swap() did not return -1" \
 		ibv_poll_cq 1 5 '*' exercise lock $((port + 3)) 1 10.9.0.1
 }
 
