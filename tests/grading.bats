@@ -576,16 +576,19 @@ make_up_checks() {
 
 @test "grade: a program that used up its share is checked again, with what others left" {
 	copy_tree
-	# Of 18 seconds the second and third keep 5.5 each, and use a fraction. The first
-	# check passes only when it is made a second time.
-	sed -i 's/^all_time=.*/all_time=18000/' tests/grading/runner
+	# The exercises keep 20 of 43 seconds each, and use a fraction, so the broken.c has 3
+	# at first. Its check passes only when it is made a second time.
+	sed -i -e 's/^all_time=.*/all_time=43000/' -e 's/\[exercise]=[0-9]*/[exercise]=20000/' \
+		tests/grading/runner
 	make_up_checks 'if [[ -e $log/again ]]; then
 			ok 01.1; ok 01.2
 		else
 			: >"$log/again"
-			start exercise; until_line never; fail 01.1
+			start broken; until_line never; fail 01.1
 		fi' 'ok 02.1; ok 02.2' 'ok 03.1; ok 03.2'
-	printf '#include <unistd.h>\nint main(void) { pause(); }\n' >"$scratch/in/01-made-up/exercise.c"
+	sed -i 's/exercise/broken/' tests/grading/checks/01-made-up.bash
+	rm "$scratch/in/01-made-up/exercise.c"
+	printf '#include <unistd.h>\nint main(void) { pause(); }\n' >"$scratch/in/01-made-up/broken.c"
 	make -s build/tests/grading/peer
 	run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
 	assert_line --regexp '^total +30/30 '
