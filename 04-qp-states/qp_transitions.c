@@ -143,7 +143,7 @@ static int wait_until_drained(const struct subject *c)
 			return -1;
 	} while (attr.sq_draining &&
 		 clock_ns(CLOCK_MONOTONIC) - start < DEADLINE * NS_PER_S);
-	return 0;
+	return attr.sq_draining ? failed(ETIMEDOUT, "draining") : 0;
 }
 
 /* Reset the queue pair, then bring it to state @to by the shortest way. */

@@ -377,8 +377,8 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 		if (!own_kind && (sent < posted || compared < received))
 			our_turn = false;
 
-		/* 9. The answer goes out first. All else can wait until it is
-		 * under way. */
+		/* 9. The answer goes out first. To compare and to measure can
+		 * wait until it is on its way. */
 		if (our_turn && posted < opt->iters && posted - sent < SENDS) {
 			const uint8_t *from = out;
 
@@ -392,7 +392,8 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 			posted++;
 		}
 
-		/* Compared, a message leaves its buffer to the next but one. */
+		/* Compare it. Then its buffer is free for the message after
+		 * the next one. */
 		if (compared < received) {
 			bool echo = more->check && !own_kind && posted > 0;
 

@@ -209,7 +209,8 @@ static inline int connection_tell(int sock, char word)
 	return exchange_send(sock, &word, 1, "a byte");
 }
 
-/* Sleep until the peer has sent one, which becomes *@word; likewise. */
+/* Wait for a byte from the peer. Returns 0 with it in *@word, or -1 after an
+ * error message. */
 static inline int connection_hear(int sock, char *word)
 {
 	return exchange_receive(sock, word, 1, "a byte");

@@ -284,9 +284,10 @@ int main(int argc, char *argv[])
 		goto out;
 	}
 	context = ibv_open_device(list[0]);
+	if (missing(context, "ibv_open_device"))
+		goto out;
 	side.memory = calloc(1, side.size);
-	if (missing(context, "ibv_open_device") ||
-	    missing(side.memory, "calloc"))
+	if (missing(side.memory, "calloc"))
 		goto out;
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))

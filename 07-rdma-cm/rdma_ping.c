@@ -179,7 +179,7 @@ static int find_server(struct connection *c, struct sockaddr *addr)
 	return 0;
 }
 
-/* 3. All that must be there before a message can come. */
+/* 3. Queue pair, memory and a receive: needed before a message can come. */
 static int prepare(struct connection *c, struct rounds *r, bool client)
 {
 	struct ibv_qp_init_attr init = {
@@ -263,7 +263,7 @@ static int connect_and_play(struct connection *c, struct rounds r,
 			    const struct arguments *args)
 {
 	struct sockaddr *addr = args->list->ai_addr;
-	int err;
+	int err, status;
 
 	err = args->client ? find_server(c, addr) : wait_for_client(c, addr);
 	if (!err)
@@ -283,8 +283,10 @@ static int connect_and_play(struct connection *c, struct rounds r,
 		rdma_destroy_qp(c->id);
 		released("rdma_destroy_qp", 0);
 	}
-	if (rounds_release(&r) | RELEASE(rdma_destroy_id, c->id) |
-	    RELEASE(rdma_destroy_id, c->listener))
+	status = rounds_release(&r);
+	status |= RELEASE(rdma_destroy_id, c->id);
+	status |= RELEASE(rdma_destroy_id, c->listener);
+	if (status)
 		err = -1;
 	c->id = NULL;
 	c->listener = NULL;

@@ -78,6 +78,18 @@ static inline int rounds_create_cq(struct rounds *r, struct ibv_context *verbs)
 	return missing(r->cq, "ibv_create_cq");
 }
 
+/* Register @size bytes at @bytes as *@mr. Returns 0, or -1 after a message. */
+static inline int rounds_reg(struct ibv_mr **mr, struct ibv_pd *pd, void *bytes,
+			     int size, int rights)
+{
+	*mr = ibv_reg_mr(pd, bytes, size, rights);
+	if (*mr)
+		return 0;
+	print_error(errno, "ibv_reg_mr(%d bytes)", size);
+	print_hint("ENOMEM: ulimit -l limits what may be registered");
+	return -1;
+}
+
 /*
  * Allocate and register memory. The client lets its peer read the source and
  * write the sink. The server gives no rights away: it acts itself, and the
@@ -88,6 +100,8 @@ static inline int rounds_register(struct rounds *r, struct ibv_pd *pd,
 {
 	int source_rights = client ? IBV_ACCESS_REMOTE_READ
 				   : IBV_ACCESS_LOCAL_WRITE;
+	int sink_rights = client ? IBV_ACCESS_LOCAL_WRITE |
+				   IBV_ACCESS_REMOTE_WRITE : 0;
 
 	r->messages = calloc(3, sizeof(*r->messages));
 	r->source = calloc(1, r->size);
@@ -95,16 +109,11 @@ static inline int rounds_register(struct rounds *r, struct ibv_pd *pd,
 	if (!r->messages || !r->source || !r->sink)
 		return failed(ENOMEM, "calloc(%d)", r->size);
 
-	r->messages_mr = ibv_reg_mr(pd, r->messages, 3 * sizeof(*r->messages),
-				    IBV_ACCESS_LOCAL_WRITE);
-	r->source_mr = ibv_reg_mr(pd, r->source, r->size, source_rights);
-	r->sink_mr = ibv_reg_mr(pd, r->sink, r->size, IBV_ACCESS_LOCAL_WRITE |
-				IBV_ACCESS_REMOTE_WRITE);
-	if (!r->messages_mr || !r->source_mr || !r->sink_mr) {
-		print_error(errno, "ibv_reg_mr(%d bytes)", r->size);
-		print_hint("ENOMEM: ulimit -l limits what may be registered");
+	if (rounds_reg(&r->messages_mr, pd, r->messages,
+		       3 * sizeof(*r->messages), IBV_ACCESS_LOCAL_WRITE) ||
+	    rounds_reg(&r->source_mr, pd, r->source, r->size, source_rights) ||
+	    rounds_reg(&r->sink_mr, pd, r->sink, r->size, sink_rights))
 		return -1;
-	}
 	if (client) {
 		r->messages[1].addr = htobe64((uintptr_t)r->source);
 		r->messages[1].rkey = htobe32(r->source_mr->rkey);

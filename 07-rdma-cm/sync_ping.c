@@ -106,7 +106,8 @@ static int connect_to(struct endpoint *e, struct rdma_addrinfo *addr)
 		if (!err || errno != ECONNREFUSED || tries == 20)
 			return took(e, "rdma_connect", err);
 		/* This queue pair is in ERR. Make another one. */
-		rdma_dereg_mr(e->mr);
+		if (took(e, "rdma_dereg_mr", rdma_dereg_mr(e->mr)))
+			return -1;
 		rdma_destroy_ep(e->id);
 		e->mr = NULL;
 		e->id = NULL;

@@ -38,7 +38,7 @@ int exchange_listen(int tcp_port);
 /* Give @sock its timeout. The functions above do this. */
 int exchange_set_timeout(int sock, int timeout);
 
-/* Send or receive all of @size bytes; @what they are goes into messages. */
+/* Send or receive all of @size bytes; error messages call them @what. */
 int exchange_send(int sock, const void *msg, size_t size, const char *what);
 int exchange_receive(int sock, void *msg, size_t size, const char *what);
 
@@ -67,8 +67,8 @@ int exchange_agree(int *sock, const struct address *remote,
 		   const struct settings *settings);
 
 /*
- * Both sides call this at the end, and neither goes on before the other has
- * come so far. With @sock -1 there is nobody to wait for.
+ * Both sides call this at the end. It returns when the peer has called it, too.
+ * With @sock -1 there is nobody to wait for.
  */
 int exchange_goodbye(int sock);
 

@@ -47,7 +47,9 @@ static int wait_connected(int sock, long long deadline)
 
 	if (ready == 0)
 		return ETIMEDOUT;
-	if (ready < 0 || getsockopt(sock, SOL_SOCKET, SO_ERROR, &err, &size))
+	if (ready < 0)
+		return errno ? errno : EIO;
+	if (getsockopt(sock, SOL_SOCKET, SO_ERROR, &err, &size))
 		return errno;
 	return err;
 }

@@ -370,17 +370,20 @@ int main(int argc, char *argv[])
 		goto out;
 	}
 	context = ibv_open_device(list[0]);
+	if (missing(context, "ibv_open_device"))
+		goto out;
 	side.memory = calloc(SLOTS, side.size);
-	if (missing(context, "ibv_open_device") ||
-	    missing(side.memory, "calloc"))
+	if (missing(side.memory, "calloc"))
 		goto out;
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;
 	side.mr = ibv_reg_mr(pd, side.memory, SLOTS * side.size,
 			     IBV_ACCESS_LOCAL_WRITE);
+	if (missing(side.mr, "ibv_reg_mr"))
+		goto out;
 	side.cq = ibv_create_cq(context, 3 * SLOTS, NULL, NULL, 0);
-	if (missing(side.mr, "ibv_reg_mr") || missing(side.cq, "ibv_create_cq"))
+	if (missing(side.cq, "ibv_create_cq"))
 		goto out;
 	init.send_cq = init.recv_cq = side.cq;
 	side.qp = ibv_create_qp(pd, &init);

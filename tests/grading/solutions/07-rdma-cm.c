@@ -274,7 +274,7 @@ int main(int argc, char *argv[])
 	start_output();
 	if (argc < 3 || argc > 4 ||
 	    (argc == 4 && inet_pton(AF_INET, argv[3], &addr.sin_addr) != 1)) {
-		print_error(0, "usage: exercise PORT VERSION [ADDRESS]");
+		print_error(0, "usage: exercise PORT VERSION [HOST]");
 		return 2;
 	}
 	addr.sin_port = htons((uint16_t)strtoul(argv[1], NULL, 0));
@@ -284,7 +284,8 @@ int main(int argc, char *argv[])
 	if (missing(channel, "rdma_create_event_channel"))
 		goto out;
 	if (argc == 4) {
-		if (!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
+		err = rdma_create_id(channel, &id, NULL, RDMA_PS_TCP);
+		if (!failed(err ? errno : 0, "rdma_create_id"))
 			err = ask(id, (struct sockaddr *)&addr, version);
 	} else if (!rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) &&
 		   !rdma_bind_addr(listener, (struct sockaddr *)&addr) &&
