@@ -8,18 +8,19 @@ tracing=/sys/kernel/tracing
 # --- objects -----------------------------------------------------------------
 
 # kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
-# is the program's, a line each. The kernel gives the number of the thread that made an
-# object. If that thread has ended, the object is counted as the program's, because only the
-# program leaves any; if it belongs to another process, it is not.
+# is the program's, or its children's, a line each. The kernel gives the number of the thread
+# that made an object. If that thread has ended, the object is counted as the program's,
+# because only the program leaves any.
 kernel() {
-	local line owner
+	local line owner threads=()
 	objects=()
+	mapfile -t threads <"$cg/$group/cgroup.threads"
 	while IFS= read -r line; do
 		# The name of a process comes last, and is what the process likes it to be.
 		line=${line%% comm *}
 		[[ "$line " =~ ' pid '([0-9]+)' ' ]] || continue
 		owner=${BASH_REMATCH[1]}
-		if [[ -e /proc/$pid/task/$owner || ! -e /proc/$owner ]]; then
+		if [[ " ${threads[*]} " == *" $owner "* || ! -e /proc/$owner ]]; then
 			objects+=("$line")
 		fi
 	done < <(exec rdma -d resource show "$1")
@@ -55,6 +56,13 @@ field() {
 	value=${BASH_REMATCH[1]}
 }
 
+# only_one KIND: has the program one object of this kind, and no more?
+only_one() {
+	kernel "$1"
+	evidence="rdma resource show $1: ${#objects[@]}"
+	((${#objects[@]} == 1))
+}
+
 # Is the program's queue pair in RTS?
 in_rts() {
 	kernel qp
@@ -72,6 +80,9 @@ not_failed() {
 both_queue_pairs() {
 	kernel qp
 	ours=${objects[0]:-no queue pair}
+	if ((${#objects[@]} > 1)); then
+		ours="${#objects[@]} queue pairs"
+	fi
 	theirs=$(rdma -d resource show qp | grep " pid $peer_pid ")
 }
 
@@ -91,6 +102,13 @@ same() {
 	printf -v evidence "your %s: 0x%06x, the peer's %s: 0x%06x" \
 		"$1" "${value:-0}" "$2" "${wanted:-0}"
 	[[ $value && $value == "$wanted" ]]
+}
+
+# has_keys REGION LKEY RKEY: are these its keys? On a 32-bit processor, rdma(8) prints random
+# digits before those of a key.
+has_keys() {
+	field lkey "$1"
+	(((value & 0xffffffff) == $2)) && field rkey "$1" && (((value & 0xffffffff) == $3))
 }
 
 # has_region SIZE: is there a region of SIZE bytes?
@@ -147,10 +165,15 @@ probe() {
 
 # calls_of PROBE [PATTERN]: sets `calls` to what the kernel has written down for it since
 # start(): the arguments of each call, a line each, that match. Those of the peer and of our
-# own looking, which asks the driver as well, do not count.
+# own looking, which asks the driver as well, do not count. If there were so many that some
+# are lost, there are none: what remains may be what the program wants to show.
 calls_of() {
-	local line all=() pattern=${2:-*}
+	local line all=() pattern=${2:-*} file
 	calls=()
+	for file in "$tracing"/per_cpu/cpu*/stats; do
+		mapfile -t all <"$file"
+		[[ ${all[1]} == 'overrun: 0' ]] || return
+	done
 	mapfile -t all <"$tracing/trace"
 	for line in "${all[@]}"; do
 		# shellcheck disable=SC2053 # a pattern
@@ -161,12 +184,19 @@ calls_of() {
 	done
 }
 
+# called_often PROBE N: as often as N times?
+called_often() {
+	calls_of "$1"
+	evidence="${#calls[@]} calls"
+	((${#calls[@]} >= $2))
+}
+
 # What each call asks for that no list of the kernel's shows: the path MTU, where 3 is 1024,
 # and what the peer may do.
 watch_modify() {
 	# shellcheck disable=SC2016 # they are the kernel's; struct ib_qp_attr
 	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32' \
-		'access=+32($arg2):x32'
+		'access=+32($arg2):x32' 'mask=$arg3:x32'
 }
 
 right_mtu() {
@@ -211,9 +241,15 @@ may_only_write() {
 	local region=0 queue_pair=0 call
 	calls_of reg_mr
 	for call in "${calls[@]}"; do ((region |= ${call##*access=})); done
-	calls_of modify 'state=1 *'
-	for call in "${calls[@]}"; do ((queue_pair |= ${call##*access=})); done
-	printf -v evidence 'ibv_reg_mr(): access 0x%x; to INIT: qp_access_flags 0x%x' \
+	calls_of modify
+	for call in "${calls[@]}"; do
+		# IBV_QP_ACCESS_FLAGS, in any step.
+		if ((${call##*mask=} & 8)); then
+			call=${call##*access=}
+			((queue_pair |= ${call%% *}))
+		fi
+	done
+	printf -v evidence 'ibv_reg_mr(): access 0x%x; ibv_modify_qp(): qp_access_flags 0x%x' \
 		"$region" "$queue_pair"
 	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
 }
@@ -224,33 +260,48 @@ watch_refusals() {
 	probe reject rdma_reject 'len=$arg3:u8'
 }
 
-# refused_with_bytes N: did each of its refusals have N bytes, or more?
+# refused_with_bytes N: did each of its refusals have N bytes?
 refused_with_bytes() {
 	local call
 	calls_of reject
 	for call in "${calls[@]}"; do
 		evidence="private_data_len of rdma_reject(): ${call#len=}; a struct hello has $1 bytes"
-		((${call#len=} >= $1)) || return
+		((${call#len=} == $1)) || return
 	done
+}
+
+watch_identifiers() {
+	probe create_id ucma_create_id
+	probe destroy_id ucma_destroy_id
+}
+
+# Is each identifier of the RDMA CM destroyed that was created? librdmacm makes one itself.
+all_destroyed() {
+	local created
+	calls_of create_id
+	created=${#calls[@]}
+	calls_of destroy_id
+	evidence="identifiers: $created created, ${#calls[@]} destroyed"
+	((${#calls[@]} >= created))
 }
 
 # The arming of a queue, and each event that is read from a completion channel.
 watch_events() {
 	# shellcheck disable=SC2016 # they are the kernel's
-	probe arm rxe_req_notify_cq 'flags=$arg2:x32'
+	probe arm rxe_req_notify_cq 'flags=$arg2:x32' 'cq=$arg1'
 	# As many bits as a register of any processor has: the number of bytes is small.
 	# shellcheck disable=SC2016
 	probe :event ib_uverbs_comp_event_read 'got=$retval:s32'
 }
 
-# armed N: has the kernel been asked N times for an event for any completion? 0x2 means that,
-# and 0x1 solicited ones alone.
+# armed N [CQ]: has the kernel been asked N times for an event for any completion, of one
+# queue? 0x2 means that, and 0x1 solicited ones alone.
 armed() {
-	calls_of arm flags=0x1
+	calls_of arm 'flags=0x1 *'
 	evidence="ibv_req_notify_cq(): ${#calls[@]} times for solicited messages only"
-	calls_of arm flags=0x2
+	calls_of arm "flags=0x2 cq=${2:-*}"
 	evidence+=", ${#calls[@]} times for any"
-	((${#calls[@]} >= $1))
+	((${#calls[@]} >= $1)) && [[ $(printf '%s\n' "${calls[@]}" | sort -u | wc -l) == 1 ]]
 }
 
 # took_events N: has the program read N events from its completion channel, or does it soon?
@@ -269,17 +320,30 @@ took_events() {
 	done
 }
 
+# Has it acknowledged as many events as it has read, and with one call? See world.c.
+acknowledged() {
+	local events
+	calls_of event 'got=[1-9]*'
+	events=${#calls[@]}
+	calls_of told 'word=1[0-9][0-9][0-9]'
+	evidence="$events events were read; acknowledged: ${calls[*]#word=1}"
+	[[ ${calls[*]} == "word=$((1000 + events))" ]]
+}
+
 # Each completion that the driver puts into a queue, with the numbers of enum ib_wc_status and
 # enum ib_uverbs_wc_opcode: for a program that sends to itself, and has no peer.
 watch_completions() {
 	# shellcheck disable=SC2016 # they are the kernel's; struct ib_uverbs_wc
-	probe completion rxe_cq_post 'status=+8($arg2):u32' 'opcode=+12($arg2):u32'
+	probe completion rxe_cq_post 'status=+8($arg2):u32' 'opcode=+12($arg2):u32' 'cq=$arg1'
 }
 
-# received N: were there N successful completions of receives?
+# received N: were there N successful completions of receives? Sets `queue` to the one that
+# got the last of them.
 received() {
-	calls_of completion 'status=0 opcode=128'
+	calls_of completion 'status=0 opcode=128 *'
 	evidence="successful completions of receives: ${#calls[@]}"
+	queue=${calls[-1]:-none}
+	queue=${queue##*cq=}
 	((${#calls[@]} >= $1))
 }
 
@@ -332,8 +396,9 @@ look_at_queues() {
 }
 
 # right_receives SIZE: is each receive as long as a slot, and in the one that its wr_id names?
+# And is there one for each of the four slots?
 right_receives() {
-	local receive id address length first=''
+	local receive id address length first='' slots=()
 	evidence="no receive is posted"
 	for receive in "${receives[@]}"; do
 		read -r id address length <<<"$receive"
@@ -342,8 +407,10 @@ right_receives() {
 		fi
 		evidence="wr_id $id: $length bytes, $((address - first)) after the first one's"
 		((length == $1 && address == first + id * $1)) || return
+		slots[id]=1
 	done
-	((${#receives[@]}))
+	evidence="${#receives[@]} receives are posted, into ${#slots[@]} slots"
+	((${#receives[@]} == 4 && ${#slots[@]} == 4))
 }
 
 # all_signaled OPCODE: does each request of this kind ask for a completion?
@@ -412,6 +479,8 @@ has_gid() {
 # Moves the GID of our address to another index than 1, where every device has it at first.
 move_gid() {
 	local index i n
+	# The MTU of the port is not the one that is asked for, if the interface can do that.
+	echo 4500 2>/dev/null >/sys/class/net/eth0/mtu || :
 	if ! index_of "$device" 10.9.0.1 || ((index != 1)); then
 		return
 	fi

@@ -22,10 +22,13 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <rdma/ib_user_verbs.h>
@@ -51,6 +54,21 @@ static int by_offset(const void *one, const void *other)
 	return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
+/* Is the file at the end of this @line of /proc/PID/maps a verbs device? */
+static bool is_device(char *line, dev_t dev, ino_t inode)
+{
+	const char *name = strrchr(line, '/');
+	struct stat file;
+	char path[64];
+
+	line[strcspn(line, "\n")] = '\0';
+	if (!name || strncmp(name, "/uverbs", strlen("/uverbs")) != 0)
+		return false;
+	snprintf(path, sizeof(path), "/dev/infiniband%s", name);
+	return stat(path, &file) == 0 && S_ISCHR(file.st_mode) &&
+	       file.st_dev == dev && file.st_ino == inode;
+}
+
 /* Sets @rings to what is mapped of the program's device. Returns how many. */
 static size_t find_rings(const char *pid, struct ring rings[MAPPINGS])
 {
@@ -64,11 +82,14 @@ static size_t find_rings(const char *pid, struct ring rings[MAPPINGS])
 		return 0;
 	while (count < MAPPINGS && fgets(line, sizeof(line), maps)) {
 		struct ring ring = { 0 };
+		unsigned int major, minor;
+		unsigned long inode;
 		uint64_t end;
 
-		if (strstr(line, "/uverbs") &&
-		    sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64,
-			   &ring.begin, &end, &ring.offset) == 3) {
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64
+			   " %x:%x %lu", &ring.begin, &end, &ring.offset,
+			   &major, &minor, &inode) == 6 &&
+		    is_device(line, makedev(major, minor), inode)) {
 			ring.length = end - ring.begin;
 			rings[count++] = ring;
 		}

@@ -6,13 +6,12 @@ points 01.3 4 exercise 'finds the first such GID of a table with gaps' 'man 3 ib
 points 01.4 6 exercise 'chooses the device that has both, closes the others' 'man 3 ibv_open_device'
 points 01.5 4 exercise 'exit status 77 when there is nothing to choose' 'man 3 ibv_get_device_list'
 
-# world DEVICE ADDRESS...: a device on an interface of its own, w0 being the first one's.
-world() {
-	local link=w$((worlds++)) address
+# add_device DEVICE ADDRESS...: a device on an interface of its own, the next of `interfaces`.
+add_device() {
+	local link=w$((100 + RANDOM))${#interfaces[@]} address
+	interfaces+=("$link")
 	links+=("link add $link type dummy" "link set $link up")
-	for address in "${@:2}"; do
-		links+=("address add $address dev $link")
-	done
+	for address in "${@:2}"; do links+=("address add $address dev $link"); done
 	devices+=("link add $1 type rxe netdev $link")
 }
 
@@ -26,7 +25,7 @@ pretend() {
 # A second port, which is the real one. The first one is ARMED.
 add_port() {
 	local ports=/sys/class/infiniband/$1/ports
-	echo "$1" >"$root/etc/two-ports"
+	world[two-ports]=$1
 	mount -t tmpfs -o mode=0755 ports "$root$ports"
 	mkdir "$root$ports"/{1,2}
 	echo 3: ARMED >"$root$ports/1/state"
@@ -38,37 +37,41 @@ add_port() {
 # one, whose second port is, with more than 128 entries before its first IPv4 GID of RoCE v2,
 # one of which is a gap and one of RoCE v1; and another right one, which has it at index 0.
 make_world() {
-	local worlds=0 links=() devices=() address=() i n gone
-	echo "$device" >"$root/etc/closed"
+	local interfaces=() links=() devices=() address=() i n gone
+	world[closed]=$device
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	for i in 0 1 2 3; do
 		random n 1000 9999
 		names+=("rx$n$i")
 	done
 	random n 129 135
-	for ((i = 0; i < n; i++)); do
-		address+=("fd00:1:$i::1/64")
-	done
+	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	random last 2 250
 	random gone 1 $((n - 2))
-	world "${names[0]}" "10.7.0.$last/24"
-	world "${names[1]}" fd00:100::1/64 fd00:101::ffff:a09:1/64 0:0:0:0:1:ffff:a09:1/64 \
-		0:0:0:0:0:ff00:a09:1/64 0:0:0:0:0:ff:a09:1/64 "10.6.0.$last/24"
-	world "${names[2]}" "${address[@]}" "10.6.1.$last/24"
-	world "${names[3]}" "10.9.1.$last/24"
-	links+=("link set w3 address 02:00:00:00:09:01")
+	random old 20 120
+	random net 121 220
+	printf -v n %04x $((net * 256 + old))
+	world+=([v1]=$old [mac]=$n)
+	add_device "${names[0]}" "10.7.0.$last/24"
+	add_device "${names[1]}" fd00:100::1/64 "fd00:101::ffff:a$net:1/64" "0:0:0:0:1:ffff:a$old:1/64" \
+		"0:0:0:0:0:ff00:a$net:1/64" "0:0:0:0:0:ff:a$old:1/64" "10.$old.0.$last/24"
+	add_device "${names[2]}" "${address[@]}" "10.$old.1.$last/24"
+	add_device "${names[3]}" "10.9.1.$last/24"
+	links+=("link set ${interfaces[3]} address 02:00:00:00:${n:0:2}:${n:2}")
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
-	# One after the other, since the kernel fills the first free entry, a moment later.
-	has_gid "${names[2]}" "10.6.1.$last"
+	# The kernel fills the first free entry of its table, a moment later.
+	has_gid "${names[2]}" "10.$old.1.$last"
 	v1=$index
-	printf '%s\n' 'link set w0 down' "address add 10.8.0.$last/24 dev w2" | ip -batch -
-	has_gid "${names[2]}" "10.8.0.$last"
+	printf '%s\n' "link set ${interfaces[0]} down" \
+		"address add 10.$net.0.$last/24 dev ${interfaces[2]}" | ip -batch -
+	has_gid "${names[2]}" "10.$net.0.$last"
 	right=$index
-	printf '%s\n' "address add 10.8.1.$last/24 dev w2" "address delete ${address[gone]} dev w2" \
-		'address delete fd00:100::1/64 dev w1' | ip -batch -
-	has_gid "${names[2]}" "10.8.1.$last"
-	has_gid "${names[1]}" "10.6.0.$last"
+	printf '%s\n' "address add 10.$net.1.$last/24 dev ${interfaces[2]}" \
+		"address delete ${address[gone]} dev ${interfaces[2]}" \
+		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
+	has_gid "${names[2]}" "10.$net.1.$last"
+	has_gid "${names[1]}" "10.$old.0.$last"
 	preload_world
 	pretend "${names[1]}" 1 "$index"
 	add_port "${names[2]}"
@@ -85,7 +88,7 @@ says() {
 
 chose() {
 	one_line 'chosen: [^ ]+ port [0-9]+ index [0-9]+ [0-9a-f:.]+' 'chosen: .*' &&
-		[[ ${found[0]} == "chosen: ${names[2]} port 2 index $right ::ffff:10.8.0.$last" ]]
+		[[ ${found[0]} == "chosen: ${names[2]} port 2 index $right ::ffff:10.$net.0.$last" ]]
 }
 
 only_one_open() {
@@ -120,15 +123,13 @@ look_at_world() {
 # nothing STATUS WHY
 nothing() {
 	run exercise
-	if [[ $timed_out ]]; then
-		fail 01.5
-	fi
+	if [[ $timed_out ]]; then fail 01.5; fi
 	expect 01.5 "exit status $status with $2, not $1" ends_with "$1"
 }
 
 check_exercise() {
 	local -A error_names=([1]=EPERM [2]=ENOENT [13]=EACCES [19]=ENODEV [38]=ENOSYS)
-	local names=() errors=() last v1 right index i far=256
+	local names=() errors=() last old net v1 right index i far=256
 	make_world
 	start exercise
 	look_at_world
