@@ -92,7 +92,7 @@ serve() {
 			expect 07.3 "a client with version $other was not refused with version $version" \
 				said_is "rejected 28 hello $version" || return
 	done
-	expect 07.3 "a client that was refused got not just a hello" refused_with_bytes 32 &&
+	expect 07.3 "a refusal has to carry one struct hello, and no more" refused_with_bytes 32 &&
 		ok 07.3
 	for other in magic none short shorter missing; do
 		be_asked "$version" "$other"
