@@ -53,8 +53,9 @@ make_world() {
 	printf -v n %04x $((net * 256 + old))
 	world+=([v1]=$old [mac]=$n)
 	add_device "${names[0]}" "10.7.0.$last/24"
-	add_device "${names[1]}" fd00:100::1/64 "fd00:101::ffff:a$net:1/64" "0:0:0:0:1:ffff:a$old:1/64" \
-		"0:0:0:0:0:ff00:a$net:1/64" "0:0:0:0:0:ff:a$old:1/64" "10.$old.0.$last/24"
+	add_device "${names[1]}" fd00:100::1/64 "fd00:101::ffff:a$net:1/64" \
+		"0:0:0:0:1:ffff:a$old:1/64" "0:0:0:0:0:ff00:a$net:1/64" \
+		"0:0:0:0:0:ff:a$old:1/64" "10.$old.0.$last/24"
 	add_device "${names[2]}" "${address[@]}" "10.$old.1.$last/24"
 	add_device "${names[3]}" "10.9.1.$last/24"
 	links+=("link set ${interfaces[3]} address 02:00:00:00:${n:0:2}:${n:2}")
