@@ -515,7 +515,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 		errno = err;
 		return NULL;
 	}
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr_iova2", "IBVERBS_1.8");
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr_iova2",
+				 "IBVERBS_1.8");
 	return real(pd, addr, length, iova, access);
 }
 
@@ -579,7 +580,8 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 	void (*real)(struct ibv_cq *, unsigned int);
 
 	tell(ACKED + (int)count);
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_ack_cq_events", "IBVERBS_1.1");
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_ack_cq_events",
+				 "IBVERBS_1.1");
 	real(cq, count);
 }
 
