@@ -481,7 +481,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	return context;
 }
 
-/* All that register memory are "ibv_reg_mr"; the macro of this name calls one. */
+/* All that register memory are "ibv_reg_mr": the macro calls one of them. */
 #undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			  int access)
