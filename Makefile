@@ -21,7 +21,7 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prot
 # A function whose body the reader has yet to write uses neither its parameters nor
 # the functions that it will call.
 EXERCISE_WARNINGS := -Wno-unused-parameter -Wno-unused-function
-ALL_CFLAGS = -std=c11 -pthread $(WARNINGS) $(if $(WERROR),-Werror) $(CFLAGS) \
+ALL_CFLAGS = -std=c11 $(WARNINGS) -pthread $(if $(WERROR),-Werror) $(CFLAGS) \
 	$(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer)
 comma := ,
 
