@@ -15,7 +15,8 @@ peer_program=cm_peer
 # `said` to what our request said to it, and `told` to what it answered.
 ask() {
 	peer server $((++port)) "$1"
-	deadline=60 share=60000 until_peer listening || give_up "the peer does not listen: $(<"$peer_out.err")"
+	deadline=60 share=60000 until_peer listening ||
+		give_up "the peer does not listen: $(<"$peer_out.err")"
 	start exercise "$port" "$version" 10.9.0.1
 	peer_says 'asked|nothing' || :
 	until_peer 'told *' || :
