@@ -8,7 +8,7 @@ points 01.5 4 exercise 'exit status 77 when there is nothing to choose' 'man 3 i
 
 # add_device DEVICE ADDRESS...: a device on an interface of its own, the next of `interfaces`.
 add_device() {
-	local link=w$((100 + RANDOM))${#interfaces[@]} address
+	local link=w$((100 + RANDOM))${digits[${#interfaces[@]}]} address
 	interfaces+=("$link")
 	links+=("link add $link type dummy" "link set $link up")
 	for address in "${@:2}"; do links+=("address add $address dev $link"); done
@@ -37,13 +37,12 @@ add_port() {
 # one, whose second port is, with more than 128 entries before its first IPv4 GID of RoCE v2,
 # one of which is a gap and one of RoCE v1; and another right one, which has it at index 0.
 make_world() {
-	local interfaces=() links=() devices=() address=() i n gone
+	local digits=() interfaces=() links=() devices=() address=() i n gone
 	world[closed]=$device
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
-	for i in 0 1 2 3; do
-		random n 1000 9999
-		names+=("rx$n$i")
-	done
+	# Each name is another one, and does not tell which device it is.
+	shuffle digits 0 1 2 3
+	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
 	random n 129 135
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	random last 2 250
