@@ -184,9 +184,9 @@ calls_of() {
 	return 0
 }
 
-# called_often PROBE N: as often as N times?
+# called_often PROBE N [PATTERN]: as often as N times?
 called_often() {
-	calls_of "$1"
+	calls_of "$1" "${3:-*}"
 	evidence="${#calls[@]} calls"
 	((${#calls[@]} >= $2))
 }
@@ -254,19 +254,21 @@ may_only_write() {
 	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
 }
 
-# How much private data the program sends with rdma_reject().
+# How much private data the program sends with rdma_reject(), and what is behind the 32 bytes
+# of a struct hello.
 watch_refusals() {
-	# shellcheck disable=SC2016 # it is the kernel's
-	probe reject rdma_reject 'len=$arg3:u8'
+	# shellcheck disable=SC2016 # they are the kernel's
+	probe reject rdma_reject 'len=$arg3:u8' 'rest=+32($arg2):x64[14]'
 }
 
-# refused_with_bytes N: did each of its refusals have N bytes?
-refused_with_bytes() {
-	local call
+# Did each of its refusals have the bytes of a struct hello, and behind them only zeros?
+refused_with_hello() {
+	local call length
 	calls_of reject || return
 	for call in "${calls[@]}"; do
-		evidence="private_data_len of rdma_reject(): ${call#len=}; a struct hello has $1 bytes"
-		((${call#len=} == $1)) || return
+		length=${call#len=} length=${length%% *}
+		evidence="private_data_len of rdma_reject(): $length; a struct hello has 32 bytes"
+		((length >= 32)) && [[ ${call#*rest=} != *0x[1-9a-f]* ]] || return
 	done
 }
 
@@ -322,11 +324,16 @@ took_events() {
 
 # Has it acknowledged as many events as it has read? See world.c.
 acknowledged() {
-	local events call sum=0
+	local events call word sum=0
 	calls_of event 'got=[1-9]*' || return
 	events=${#calls[@]}
-	calls_of told 'word=1[0-9][0-9][0-9]'
-	for call in "${calls[@]}"; do ((sum += ${call#word=} - 1000)); done
+	calls_of told
+	for call in "${calls[@]}"; do
+		word=${call#word=}
+		if ((word >> 12 == world[key] && (word & 0xfff) >= 1000)); then
+			((sum += (word & 0xfff) - 1000))
+		fi
+	done
 	evidence="$events events were read, and $sum acknowledged"
 	((sum == events))
 }
@@ -361,9 +368,11 @@ watch_copies() {
 
 # written SIZE: has the driver written every byte of a region of this size?
 written() {
-	local region regions start end at length copies
+	local region regions start end at length copies source sources
 	calls_of reg_mr "*length=$1 *"
 	regions=("${calls[@]}")
+	calls_of copy 'from=1 *'
+	sources=("${calls[@]##*at=}")
 	calls_of copy 'from=0 *'
 	copies=$(printf '%s\n' "${calls[@]}" | sed 's/.*at=//; s/length=//' | sort -n)
 	for region in "${regions[@]}"; do
@@ -374,6 +383,12 @@ written() {
 			fi
 		done <<<"$copies"
 		evidence="by RDMA, the first $((end - start)) of $1 bytes were written"
+		for source in "${sources[@]%% *}"; do
+			if ((source >= start && source < end)); then
+				evidence="what was written there was read from there"
+				return 1
+			fi
+		done
 		((end - start < $1)) || return 0
 	done
 	return 1
@@ -381,16 +396,18 @@ written() {
 
 # --- queues ------------------------------------------------------------------
 
-# Sets `sends` and `receives`, the work requests that the program has posted, and `posted`,
-# `taken`, `ring` and `left`, of its completions. See queues.c.
+# Sets `sends` and `receives`, the work requests that the program has posted, `waiting`, how
+# many receives are posted now, and `posted`, `taken`, `ring` and `left`, of its completions.
+# See queues.c.
 look_at_queues() {
 	local line all=()
-	sends=() receives=() posted=0 taken=0 ring=1 left=0
+	sends=() receives=() waiting=0 posted=0 taken=0 ring=1 left=0
 	mapfile -t all < <("$build/tests/grading/queues" "$pid")
 	for line in "${all[@]}"; do
 		case $line in
 		send*) sends+=("${line#* }") ;;
 		receive*) receives+=("${line#* }") ;;
+		waiting*) waiting=${line#* } ;;
 		completions*) read -r _ posted taken ring left <<<"$line" ;;
 		esac
 	done
@@ -412,6 +429,13 @@ right_receives() {
 	done
 	evidence="${#receives[@]} receives are posted, into ${#slots[@]} slots"
 	((${#receives[@]} == 4 && ${#slots[@]} == 4))
+}
+
+# reposted N: N receives were posted before the first message came. Are nearly as many
+# posted now? Some post several at a time.
+reposted() {
+	evidence="$waiting receives are posted, $1 were"
+	((waiting * 4 >= $1 * 3))
 }
 
 # all_signaled OPCODE: does each request of this kind ask for a completion?

@@ -8,14 +8,16 @@
  * for the first completion queue and the first queue pair,
  *
  *	receive WR_ID ADDRESS LENGTH
+ *	waiting RECEIVES
  *	send OPCODE FLAGS LENGTH COMPARE SWAP WR_ID ADDRESS
  *	completions POSTED TAKEN ROOM SENDS
  *
  * a line for each work request since its ring was begun, the first time or
- * again. OPCODE and FLAGS are those of <infiniband/verbs.h>; flags, addresses,
+ * again. RECEIVES wait for a message. OPCODE and FLAGS are those of <infiniband/verbs.h>; flags, addresses,
  * COMPARE and SWAP are hexadecimal. POSTED and TAKEN count modulo ROOM; of the
  * completions that are not taken yet, SENDS are of the program's own requests.
- * A program that has no such queues, or has ended, prints nothing.
+ * A program that has no such queues, or others as well, or has ended, prints
+ * nothing.
  *
  * The format is the kernel's: rdma/rdma_user_rxe.h, and struct ib_uverbs_wc in
  * rdma/ib_user_verbs.h.
@@ -141,6 +143,9 @@ static void print_receives(const struct ring *ring)
 		       wqe->dma.num_sge ? (uint64_t)wqe->dma.sge[0].addr : 0,
 		       wqe->dma.length);
 	}
+	printf("waiting %u\n",
+	       (ring->buf->producer_index - ring->buf->consumer_index) &
+	       ring->buf->index_mask);
 }
 
 static void print_sends(const struct ring *ring)
@@ -189,7 +194,7 @@ int main(int argc, char *argv[])
 		return 2;
 	snprintf(path, sizeof(path), "/proc/%s/mem", argv[1]);
 	memory = open(path, O_RDONLY | O_CLOEXEC);
-	if (memory < 0 || find_rings(argv[1], rings) < RINGS)
+	if (memory < 0 || find_rings(argv[1], rings) != RINGS)
 		return EXIT_FAILURE;
 	for (int i = 0; i < RINGS; i++)
 		if (read_ring(memory, &rings[i]))

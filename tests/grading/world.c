@@ -7,12 +7,13 @@
  * program that is started without them ends.
  *
  * The link of a port is always up, also where the port is not ACTIVE; such a
- * port is ARMED here, and not DOWN.
+ * port is ARMED here, and not DOWN. The ports of the device that is named by
+ * "armed" are ARMED although its interface is up.
  *
- * The device that is named by "two-ports" has two: its own is the second
- * one. The first one is ARMED, and has one GID, at index 0: RoCE v2, 10.3.0.1.
- * Their tables are smaller, because ibv_query_gid_table() cannot ask for the
- * GIDs of two tables of Soft-RoCE: the length of an answer has 16 bits.
+ * The two devices that are named by "two-ports" have two: their own is the
+ * second one. The first one is ARMED, and has one GID, at index 0: RoCE v2,
+ * 10.3.0.1. Their tables are smaller, because ibv_query_gid_table() cannot ask
+ * for the GIDs of two tables of Soft-RoCE: the length of an answer has 16 bits.
  * The device that is named by "closed" cannot be opened.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
@@ -24,7 +25,8 @@
  * the one of their MAC address there.
  *
  * What struct ibv_qp says of the state is wrong: only the device knows it. And
- * a queue pair has sent as many packets already as "sent" says, if it is asked.
+ * a queue pair has sent as many packets already as "sent" says, and received as
+ * many as "received" says, if it is asked.
  *
  * "failing" is a verb, the number of the call that is the first to fail, and an
  * errno value. Verbs that release fail after they have done it, and so does
@@ -34,7 +36,8 @@
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
- * seen. Here the grader is told; and how many events were acknowledged, too.
+ * seen. Here the grader is told; and how many events were acknowledged, too. It
+ * believes only who knows the number "key".
  *
  * A request for a connection always has as many bytes of private data as a
  * packet has room for. Here they have as many as "private-data" says, a number
@@ -67,8 +70,9 @@ int ioctl(int fd, unsigned long request, ...);
 
 #define SETTINGS 9	/* the descriptor */
 
-static char closed[64], with_two_ports[64];	/* names of devices */
-static unsigned int v1_net, mac, sent;
+/* Names of devices. */
+static char closed[64], armed[64], with_two_ports[2][64];
+static unsigned int v1_net, mac, sent, received, key;
 
 /* The verb that fails. */
 static struct {
@@ -81,16 +85,22 @@ static struct {
 static int data_sizes[REQUESTS];
 static int sizes, requests;
 
+/* The device that is open there. */
 #define DESCRIPTORS 256
-static bool has_two_ports[DESCRIPTORS];	/* the device open there */
+static bool has_two_ports[DESCRIPTORS], is_armed[DESCRIPTORS];
 
 /* What the grader is told: see tell(). */
 enum word {
 	FAILED = 1,	/* the verb has failed */
 	REUSED = 2,	/* sent from where a send is under way */
 	CHANGED = 3,	/* the bytes of a send that was under way */
+	SENT = 4,	/* a SEND was posted */
+	EXTENDED = 5,	/* there are other functions to poll, or to post with */
+	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
+
+#define MOST_ACKED 3000
 
 /* A send that is under way, of which @sum is the checksum. */
 struct under_way {
@@ -103,11 +113,6 @@ static struct under_way under_way[MOST_SENDS];
 static int sends;
 static bool polls;	/* and so it is seen which sends have ended */
 
-static bool two_ports(int fd)
-{
-	return fd >= 0 && fd < DESCRIPTORS && has_two_ports[fd];
-}
-
 static int (*real_poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*real_post_send)(struct ibv_qp *, struct ibv_send_wr *,
 			     struct ibv_send_wr **);
@@ -117,6 +122,15 @@ static int (*real_post_recv)(struct ibv_qp *, struct ibv_recv_wr *,
 static int (*real_query_device_ex)(struct ibv_context *,
 				   const struct ibv_query_device_ex_input *,
 				   struct ibv_device_attr_ex *, size_t);
+static struct ibv_cq_ex *(*real_create_cq_ex)(struct ibv_context *,
+					      struct ibv_cq_init_attr_ex *);
+static struct ibv_qp *(*real_create_qp_ex)(struct ibv_context *,
+					   struct ibv_qp_init_attr_ex *);
+
+static bool is_one(const bool of[DESCRIPTORS], int fd)
+{
+	return fd >= 0 && fd < DESCRIPTORS && of[fd];
+}
 
 /* Where the compiler knows no constructors, which is tcc, the first verb. */
 __attribute__((constructor)) static void read_settings(void)
@@ -137,13 +151,20 @@ __attribute__((constructor)) static void read_settings(void)
 		if (strcmp(name, "closed") == 0) {
 			read = fscanf(file, "%63s", closed);
 		} else if (strcmp(name, "two-ports") == 0) {
-			read = fscanf(file, "%63s", with_two_ports);
+			read = fscanf(file, "%63s %63s", with_two_ports[0],
+				      with_two_ports[1]) == 2;
+		} else if (strcmp(name, "armed") == 0) {
+			read = fscanf(file, "%63s", armed);
 		} else if (strcmp(name, "v1") == 0) {
 			read = fscanf(file, "%u", &v1_net);
 		} else if (strcmp(name, "mac") == 0) {
 			read = fscanf(file, "%x", &mac);
 		} else if (strcmp(name, "sent") == 0) {
 			read = fscanf(file, "%u", &sent);
+		} else if (strcmp(name, "received") == 0) {
+			read = fscanf(file, "%u", &received);
+		} else if (strcmp(name, "key") == 0) {
+			read = fscanf(file, "%u", &key);
 		} else if (strcmp(name, "failing") == 0) {
 			read = fscanf(file, "%31s %d %d", failing.verb,
 				      &failing.from, &failing.err) == 3;
@@ -168,8 +189,9 @@ static void tell(int word)
 	const int before = errno;
 	const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
+	read_settings();
 	if (fd >= 0) {
-		lseek(fd, word, SEEK_SET);
+		lseek(fd, (off_t)key << 12 | word, SEEK_SET);
 		close(fd);
 	}
 	errno = before;
@@ -252,6 +274,7 @@ static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 
 static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 {
+	const bool not_active = is_one(is_armed, fd);
 	struct ib_uverbs_attr *port =
 		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
 	struct ib_uverbs_query_port_resp_ex *resp =
@@ -263,7 +286,7 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 	resp->legacy_resp.phys_state = LINK_UP;
 	if (two)
 		resp->legacy_resp.gid_tbl_len = GIDS;
-	if ((two && port->data == 1) ||
+	if (not_active || (two && port->data == 1) ||
 	    resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
 	return 0;
@@ -319,7 +342,7 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 
 int ioctl(int fd, unsigned long request, ...)
 {
-	const bool two = two_ports(fd);
+	const bool two = is_one(has_two_ports, fd);
 	struct ib_uverbs_ioctl_hdr *hdr;
 	va_list args;
 
@@ -354,6 +377,8 @@ static void send_begins(const struct ibv_send_wr *wr)
 {
 	struct under_way *new = &under_way[sends];
 
+	if (wr->opcode == IBV_WR_SEND)
+		tell(SENT);
 	if (wr->opcode != IBV_WR_SEND || wr->num_sge != 1 ||
 	    sends == MOST_SENDS)
 		return;
@@ -447,9 +472,23 @@ static int query_device_ex(struct ibv_context *context,
 {
 	const int err = real_query_device_ex(context, input, attr, size);
 
-	if (!err && two_ports(context->cmd_fd))
+	if (!err && is_one(has_two_ports, context->cmd_fd))
 		attr->orig_attr.phys_port_cnt = 2;
 	return err;
+}
+
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
+				      struct ibv_cq_init_attr_ex *attr)
+{
+	tell(EXTENDED);
+	return real_create_cq_ex(context, attr);
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context,
+				   struct ibv_qp_init_attr_ex *attr)
+{
+	tell(EXTENDED);
+	return real_create_qp_ex(context, attr);
 }
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
@@ -459,7 +498,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
 	err = real(context, attr);
-	if (!err && two_ports(context->cmd_fd))
+	if (!err && is_one(has_two_ports, context->cmd_fd))
 		attr->phys_port_cnt = 2;
 	return err;
 }
@@ -478,9 +517,12 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	context = real(device);
 	if (!context)
 		return NULL;
-	if (context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS)
+	if (context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS) {
 		has_two_ports[context->cmd_fd] =
-			strcmp(with_two_ports, device->name) == 0;
+			strcmp(with_two_ports[0], device->name) == 0 ||
+			strcmp(with_two_ports[1], device->name) == 0;
+		is_armed[context->cmd_fd] = strcmp(armed, device->name) == 0;
+	}
 
 	/* These have no symbol: the header calls them by pointers. */
 	real_poll_cq = context->ops.poll_cq;
@@ -495,6 +537,12 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (verbs) {
 		real_query_device_ex = verbs->query_device_ex;
 		verbs->query_device_ex = query_device_ex;
+		real_create_cq_ex = verbs->create_cq_ex;
+		if (real_create_cq_ex)
+			verbs->create_cq_ex = create_cq_ex;
+		real_create_qp_ex = verbs->create_qp_ex;
+		if (real_create_qp_ex)
+			verbs->create_qp_ex = create_qp_ex;
 	}
 	return context;
 }
@@ -569,8 +617,10 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
 	int err = 0;
 
-	if ((mask & IBV_QP_STATE) && attr->qp_state <= IBV_QPS_RTS)
+	if ((mask & IBV_QP_STATE) && attr->qp_state <= IBV_QPS_RTS) {
+		tell(STEP + (int)attr->qp_state);
 		err = error_of(names[attr->qp_state]);
+	}
 	if (err)
 		return err;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
@@ -590,6 +640,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	err = real(qp, attr, mask, init);
 	qp->state = IBV_QPS_UNKNOWN;
 	attr->sq_psn = (attr->sq_psn + sent) & 0xffffff;
+	attr->rq_psn = (attr->rq_psn + received) & 0xffffff;
 	return err;
 }
 
@@ -597,7 +648,7 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
 	void (*real)(struct ibv_cq *, unsigned int);
 
-	tell(ACKED + (int)count);
+	tell(ACKED + (count < MOST_ACKED ? (int)count : MOST_ACKED));
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_ack_cq_events",
 				 "IBVERBS_1.1");
 	real(cq, count);
@@ -623,16 +674,29 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	return err;
 }
 
-int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t size)
+/* Refused is refused, but the program is told of an error. */
+static int after_reject(int result)
 {
-	int (*real)(struct rdma_cm_id *, const void *, uint8_t);
-	int result, err;
+	const int err = error_of("rdma_reject");
 
-	*(void **)&real = dlsym(RTLD_NEXT, "rdma_reject");
-	result = real(id, data, size);
-	err = error_of("rdma_reject");
 	if (!err)
 		return result;
 	errno = err;
 	return -1;
+}
+
+int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t size)
+{
+	int (*real)(struct rdma_cm_id *, const void *, uint8_t);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "rdma_reject");
+	return after_reject(real(id, data, size));
+}
+
+int rdma_reject_ece(struct rdma_cm_id *id, const void *data, uint8_t size)
+{
+	int (*real)(struct rdma_cm_id *, const void *, uint8_t);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "rdma_reject_ece");
+	return after_reject(real(id, data, size));
 }

@@ -25,17 +25,16 @@ pretend() {
 # A second port, which is the real one. The first one is ARMED.
 add_port() {
 	local ports=/sys/class/infiniband/$1/ports
-	world[two-ports]=$1
 	mount -t tmpfs -o mode=0755 ports "$root$ports"
 	mkdir "$root$ports"/{1,2}
 	echo 3: ARMED >"$root$ports/1/state"
 	mount --bind "$ports/1" "$root$ports/2"
 }
 
-# The guest's own device, which would be right, but cannot be opened; one whose only port is
-# not ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1; the right
-# one, whose second port is, with more than 128 entries before its first IPv4 GID of RoCE v2,
-# one of which is a gap and one of RoCE v1; and another right one, which has it at index 0.
+# The guest's own device, which would be right, but cannot be opened; one that has two ports,
+# neither of them ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1;
+# the right one: at its second port, with more than 128 entries, a gap and one of RoCE v1 before
+# its first IPv4 GID of RoCE v2; and another right one, which has it at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() i n gone
 	world[closed]=$device
@@ -43,37 +42,40 @@ make_world() {
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits 0 1 2 3
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
+	random third 0 250
 	random n 129 135
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	random last 2 250
 	random gone 1 $((n - 2))
 	random old 20 120
-	random net 121 220
+	random net 20 120
+	((net += net == old))
 	printf -v n %04x $((net * 256 + old))
-	world+=([v1]=$old [mac]=$n)
+	world+=([v1]=$old [mac]=$n [armed]=${names[0]} [two-ports]="${names[0]} ${names[2]}")
 	add_device "${names[0]}" "10.7.0.$last/24"
 	add_device "${names[1]}" fd00:100::1/64 "fd00:101::ffff:a$net:1/64" \
 		"0:0:0:0:1:ffff:a$old:1/64" "0:0:0:0:0:ff00:a$net:1/64" \
-		"0:0:0:0:0:ff:a$old:1/64" "10.$old.0.$last/24"
-	add_device "${names[2]}" "${address[@]}" "10.$old.1.$last/24"
+		"0:0:0:0:0:ff:a$old:1/64" "10.$old.$third.$last/24"
+	add_device "${names[2]}" "${address[@]}" "10.$old.$((third + 1)).$last/24"
 	add_device "${names[3]}" "10.9.1.$last/24"
 	links+=("link set ${interfaces[3]} address 02:00:00:00:${n:0:2}:${n:2}")
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# The kernel fills the first free entry of its table, a moment later.
-	has_gid "${names[2]}" "10.$old.1.$last"
+	has_gid "${names[2]}" "10.$old.$((third + 1)).$last"
 	v1=$index
-	printf '%s\n' "link set ${interfaces[0]} down" \
-		"address add 10.$net.0.$last/24 dev ${interfaces[2]}" | ip -batch -
-	has_gid "${names[2]}" "10.$net.0.$last"
+	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
+	has_gid "${names[2]}" "10.$net.$third.$last"
 	right=$index
-	printf '%s\n' "address add 10.$net.1.$last/24 dev ${interfaces[2]}" \
+	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
 		"address delete ${address[gone]} dev ${interfaces[2]}" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
-	has_gid "${names[2]}" "10.$net.1.$last"
-	has_gid "${names[1]}" "10.$old.0.$last"
+	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
+	has_gid "${names[1]}" "10.$old.$third.$last"
 	preload_world
 	pretend "${names[1]}" 1 "$index"
+	add_port "${names[0]}"
+	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,2}/state
 	add_port "${names[2]}"
 	pretend "${names[2]}" 2 "$v1"
 	echo 0000:0000:0000:0000:0000:ffff:0a04:0001 >"$log/first"
@@ -88,7 +90,7 @@ says() {
 
 chose() {
 	one_line 'chosen: [^ ]+ port [0-9]+ index [0-9]+ [0-9a-f:.]+' 'chosen: .*' &&
-		[[ ${found[0]} == "chosen: ${names[2]} port 2 index $right ::ffff:10.$net.0.$last" ]]
+		[[ ${found[0]} == "chosen: ${names[2]} port 2 index $right ::ffff:10.$net.$third.$last" ]]
 }
 
 only_one_open() {
@@ -129,13 +131,12 @@ nothing() {
 
 check_exercise() {
 	local -A error_names=([1]=EPERM [2]=ENOENT [13]=EACCES [19]=ENODEV [38]=ENOSYS)
-	local names=() errors=() last old net v1 right index i far=256
+	local names=() errors=() last old net third v1 right index i far=256
 	make_world
 	start exercise
 	look_at_world
-	# What is left has no ACTIVE port, or no GID of the right kind, or cannot be opened.
-	# Then there is no list, once because the kernel has no RDMA, which is ENOSYS; and then
-	# there are no devices at all.
+	# What is left has no ACTIVE port, or no right GID, or cannot be opened. Then there is no
+	# list, once because the kernel has no RDMA, which is ENOSYS; and then there is no device.
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "devices that have no ACTIVE port and IPv4 GID" || return
 	shuffle errors "${!error_names[@]}"

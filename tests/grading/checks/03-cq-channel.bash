@@ -121,13 +121,13 @@ the_errors() {
 	local progress_function=awake
 	fails ibv_req_notify_cq 1 12
 	begin 2
-	at arming && finish
+	at arming && go && walk
 	meets_error 03.1 &&
 		expect 03.1 "ibv_req_notify_cq() failed, and arm() did not return -1" heeds '*'
 	fails ibv_poll_cq 2 5
 	begin 3
 	one_and 1
-	finish
+	walk
 	if printed all; then fail 03.4 "a completion has failed, and take_all() did not return -1"; fi
 	expect 03.3 "a completion has failed, and drain() did not return -1" heeds '*'
 }

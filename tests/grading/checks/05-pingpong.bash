@@ -67,7 +67,7 @@ check_sender() {
 		fail 05.4 "the peer cannot send credits: you have no receive posted" "$complaint"
 	elif ((value)); then
 		fail 05.4 "you sent without a credit: the peer had no receive" "$evidence"
-	elif told 2 || told 3; then
+	elif told 2 || told 3 || ! told_each "$count"; then
 		fail 05.4 "used a slot before the completion of its last send was taken"
 	elif ((came < count)); then
 		fail 05.4 "$came of $count messages came, and there were credits" "$complaint"

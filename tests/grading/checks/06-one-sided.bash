@@ -19,16 +19,18 @@ takes_only_the_peers() {
 	! grep -qvxFf <(peer_sent) <<<"$got"
 }
 
-one_receive_each() { ! peer_said '*RNR retry*' && ! printed '*ibv_post_recv*'; }
+one_receive_each() { reposted "$room" && ! peer_said '*RNR retry*' && ! printed '*ibv_post_recv*'; }
 
 # check_write PORT SIZE ITERS [ADDRESS]: the program connects; or it waits, and the peer does.
 check_write() {
-	local got sends=() deadline=5
+	local got room sends=() deadline=5
 	start exercise write "$@"
 	if (($# == 3)); then peer write "$@" 10.9.0.1; fi
 	reach 06.1 connected || return
 	expect 06.1 "there is no region of $2 bytes" has_region "$2" &&
 		expect 06.1 "the peer may write there, and do nothing else" may_only_write || return
+	look_at_queues
+	room=$waiting
 	go
 	until_peer all && at answered && look_at_queues
 	expect 06.1 "the peer could not write" peer_said 'written*' || return
@@ -95,9 +97,7 @@ check_lock() {
 	reach 06.6 added &&
 		expect 06.6 "went on before the READ and the WRITE were complete" has_taken 2 &&
 		expect 06.6 "not 1 was added, or the lock is not yours" lock_is "$number" 1 || return
-	# Both want the lock now, again and again.
-	echo "contend $3" >&"$peer_input"
-	echo end >&"$peer_input"
+	printf '%s\n' "contend $3" end >&"$peer_input"
 	go
 	until_peer 'sum *'
 	finish

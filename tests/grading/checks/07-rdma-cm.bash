@@ -14,6 +14,8 @@ peer_program=cm_peer
 # The peer is a server that does $1: accept, refuse, or that without a word (silent). Sets
 # `said` to what our request said to it, and `told` to what it answered.
 ask() {
+	# If another one of this program's runs has the port, it is not ours that is at fault.
+	stop
 	peer server $((++port)) "$1"
 	deadline=60 share=60000 until_peer listening ||
 		give_up "the peer does not listen: $(<"$peer_out.err")"
@@ -75,7 +77,7 @@ ask_one_who_refuses() {
 # A server, clients that it must not accept, and one that it must.
 serve() {
 	local other i others
-	# Of each request: see world.c. A hello, the last one, is as long as this.
+	# Of each request: see world.c. A hello, the first one and the last, is as long as this.
 	local -A sizes=([short]=8 [shorter]=31 [missing]=0 [hello]=32)
 	preload_world
 	others=($((version + 1)) $((version - 1)) $((version ^ 0x1000000)))
@@ -84,6 +86,7 @@ serve() {
 	for other in "${others[@]}" "${others[@]:0:i}" magic none short shorter missing hello; do
 		world[private-data]+=" ${sizes[$other]:-255}"
 	done
+	world[private-data]="32${world[private-data]# 255}"
 	start exercise $((++port)) "$version"
 	if ! until_line listening; then fail 07.3; return; fi
 	for other in "${others[@]}" "${others[@]:0:i}"; do
@@ -93,8 +96,8 @@ serve() {
 			expect 07.3 "a client with version $other was not refused with version $version" \
 				said_is "rejected 28 hello $version" || return
 	done
-	expect 07.3 "a refusal has to carry one struct hello, and no more" refused_with_bytes 32 &&
-		ok 07.3
+	expect 07.3 "a refusal has to carry a struct hello, and no bytes that nobody has written" \
+		refused_with_hello && ok 07.3
 	for other in magic none short shorter missing; do
 		be_asked "$version" "$other"
 		expect 07.2 "a client that has said no hello (data: $other) was not refused" \
@@ -125,7 +128,8 @@ check_broken() {
 	progress_function=wakes
 	watch_identifiers
 	probe resolve rdma_resolve_addr
-	probe cm_event ucma_get_event
+	# shellcheck disable=SC2016 # it is the kernel's
+	probe :cm_event ucma_get_event 'got=$retval:s32'
 	start broken 10.9.0.1 "$count"
 	finish
 	find_lines "device $device"
@@ -133,7 +137,7 @@ check_broken() {
 	expect 07.6 "${#found[@]} of $count times it printed device $device" \
 		test "${#found[@]},$status" = "$count,0" &&
 		expect 07.6 "it did not ask $count times" called_often resolve "$count" &&
-		expect 07.6 "it did not take $count events" called_often cm_event "$count" &&
+		expect 07.6 "it did not take $count events" called_often cm_event "$count" 'got=0' &&
 		expect 07.6 "not each identifier was destroyed" all_destroyed || return
 	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
 	printf '%s\n' 'link add w0 type dummy' 'link set w0 up' 'address add 10.5.5.1/24 dev w0' |
