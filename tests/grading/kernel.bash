@@ -103,6 +103,13 @@ same() {
 	[[ $value && $value == "$wanted" ]]
 }
 
+# Is our queue pair connected to the peer's, and to its GID? See move_gid().
+right_peer() {
+	same rqpn lqpn || return
+	evidence="ah_attr.grh.dgid is another GID than that of the address which the peer has sent"
+	! told 6
+}
+
 # has_keys REGION LKEY RKEY: are these its keys? On a 32-bit processor, rdma(8) prints random
 # digits before those of a key.
 has_keys() {
@@ -501,9 +508,11 @@ has_gid() {
 	until index_of "$1" "$2" || late; do nap; done
 }
 
-# Moves the GID of our address to another index than 1, where every device has it at first.
+# Moves the GID of our address to another index than 1, where every device has it at first. And
+# from now on there is another address, which is the peer's: see peer.c and world.c.
 move_gid() {
-	local index i n
+	local index i n last=$((2 + 16#$seed % 250))
+	printf -v "world[peer]" 0a0900%02x "$last"
 	# The MTU of the port is not the one that is asked for, if the interface can do that.
 	ip link set eth0 mtu 4500 2>/dev/null || :
 	if ! index_of "$device" 10.9.0.1 || ((index != 1)); then
@@ -516,10 +525,12 @@ move_gid() {
 			echo "address add fd00:9:$i::1/64 dev eth0"
 		done
 		echo address add 10.9.0.1/24 dev eth0
+		echo "address add 10.9.0.$last/24 dev eth0"
 	} | ip -batch -
 	# The kernel fills its table a moment later.
 	wait_begins
 	until index_of "$device" 10.9.0.1 && ((index == n + 1)) || late; do nap; done
+	has_gid "$device" "10.9.0.$last"
 }
 
 # counter NAME: sets `value` to one of the device's, which count whatever passes it.

@@ -134,6 +134,23 @@ static int create_qp(struct peer *p)
 	return 0;
 }
 
+/*
+ * Of several IPv4 addresses, ours is the last one: the program takes the first
+ * one, and so there is a difference between its GID and ours.
+ */
+static void choose_last_gid(struct peer *p)
+{
+	const uint8_t ipv4[12] = { [10] = 0xff, 0xff };
+	struct ibv_gid_entry gids[64];
+	ssize_t count = ibv_query_gid_table(p->context, gids, 64, 0);
+
+	for (ssize_t i = 0; i < count; i++)
+		if (gids[i].port_num == PORT &&
+		    gids[i].gid_type == IBV_GID_TYPE_ROCE_V2 &&
+		    memcmp(gids[i].gid.raw, ipv4, sizeof(ipv4)) == 0)
+			p->gid = gids[i];
+}
+
 static int set_up(struct peer *p)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -143,6 +160,7 @@ static int set_up(struct peer *p)
 	if (!p->context || ibv_query_port(p->context, PORT, &port) ||
 	    gid_choose(p->context, PORT, &port, -1, &p->gid))
 		return -1;
+	choose_last_gid(p);
 	return create_qp(p);
 }
 

@@ -10,19 +10,16 @@
  * port is ARMED here, and not DOWN. The ports of the device that is named by
  * "armed" are ARMED although its interface is up.
  *
- * The two devices that are named by "two-ports" have two: their own is the
- * second one. The first one is ARMED, and has one GID, at index 0: RoCE v2,
- * 10.3.0.1. Their tables are smaller, because ibv_query_gid_table() cannot ask
+ * The devices that are named by "two-ports" have two: their own is the second
+ * one. The first one has one GID, at index 0: RoCE v2, 10.3.0.1. It is ARMED,
+ * but ACTIVE if the device is the last one of them. Their tables are smaller, because ibv_query_gid_table() cannot ask
  * for the GIDs of two tables of Soft-RoCE: the length of an answer has 16 bits.
  * The device that is named by "closed" cannot be opened.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1". Each
- * table has one more GID, just too far behind for any address to name it.
- *
- * The device whose interface has the MAC address 02:00:00:00:HH:HH, where "mac"
- * is the last four digits, has an IPv4 GID at index 0, 10.4.0.1. Others have
- * the one of their MAC address there.
+ * table has one more GID, just too far behind for any address to name it; and
+ * the last one that an address can name is that of fe80::ff.
  *
  * What struct ibv_qp says of the state is wrong: only the device knows it. And
  * a queue pair has sent as many packets already as "sent" says, and received as
@@ -30,20 +27,23 @@
  *
  * "failing" is a verb, the number of the call that is the first to fail, and an
  * errno value. Verbs that release fail after they have done it, and so does
- * rdma_reject(). ibv_modify_qp() has the name of the state that it is to reach.
- * ibv_poll_cq() does not fail, but the completion of that number, and no other:
- * whoever takes it for a success must not be stopped by the next one.
+ * rdma_reject(). ibv_modify_qp() has the name of the state that it is to reach,
+ * and "again-" before it if a queue pair has been taken to ERR meanwhile.
+ * With "completion", the completion of that number is no success, and no other:
+ * whoever takes it for one must not be stopped by the next one.
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
  * seen. Here the grader is told; and how many events were acknowledged, too. It
- * believes only who knows the number "key".
+ * believes only who knows the number "key". It is told, too, if a queue pair is
+ * to send to another IPv4 address than "peer", which is a hexadecimal number.
  *
  * A request for a connection always has as many bytes of private data as a
  * packet has room for. Here they have as many as "private-data" says, a number
  * for each, one after the other: 255 changes nothing, and if it is 0, the
  * pointer is NULL.
  */
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +63,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #define FAR 256		/* an address has a byte for the index */
+#define LAST (FAR - 1)
 #define LINK_UP 5	/* a phys_state, see ibv_query_port(3) */
 #define GIDS 256	/* room in the table of each of two ports */
 
@@ -71,8 +72,8 @@ int ioctl(int fd, unsigned long request, ...);
 #define SETTINGS 9	/* the descriptor */
 
 /* Names of devices. */
-static char closed[64], armed[64], with_two_ports[2][64];
-static unsigned int v1_net, mac, sent, received, key;
+static char closed[64], armed[64], with_two_ports[3][64];
+static unsigned int v1_net, sent, received, key, peer;
 
 /* The verb that fails. */
 static struct {
@@ -88,6 +89,7 @@ static int sizes, requests;
 /* The device that is open there. */
 #define DESCRIPTORS 256
 static bool has_two_ports[DESCRIPTORS], is_armed[DESCRIPTORS];
+static bool both_active[DESCRIPTORS];
 
 /* What the grader is told: see tell(). */
 enum word {
@@ -96,6 +98,7 @@ enum word {
 	CHANGED = 3,	/* the bytes of a send that was under way */
 	SENT = 4,	/* a SEND was posted */
 	EXTENDED = 5,	/* there are other functions to poll, or to post with */
+	ELSEWHERE = 6,	/* a queue pair is to send to another address */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
@@ -151,14 +154,15 @@ __attribute__((constructor)) static void read_settings(void)
 		if (strcmp(name, "closed") == 0) {
 			read = fscanf(file, "%63s", closed);
 		} else if (strcmp(name, "two-ports") == 0) {
-			read = fscanf(file, "%63s %63s", with_two_ports[0],
-				      with_two_ports[1]) == 2;
+			read = fscanf(file, "%63s %63s %63s", with_two_ports[0],
+				      with_two_ports[1],
+				      with_two_ports[2]) == 3;
 		} else if (strcmp(name, "armed") == 0) {
 			read = fscanf(file, "%63s", armed);
 		} else if (strcmp(name, "v1") == 0) {
 			read = fscanf(file, "%u", &v1_net);
-		} else if (strcmp(name, "mac") == 0) {
-			read = fscanf(file, "%x", &mac);
+		} else if (strcmp(name, "peer") == 0) {
+			read = fscanf(file, "%x", &peer);
 		} else if (strcmp(name, "sent") == 0) {
 			read = fscanf(file, "%u", &sent);
 		} else if (strcmp(name, "received") == 0) {
@@ -209,18 +213,19 @@ static int error_of(const char *verb)
 	/* Once: a program that tries for ever must not fill the trace. */
 	if (failing.calls == failing.from)
 		tell(FAILED);
-	else if (strcmp(verb, "ibv_poll_cq") == 0)
+	else if (strcmp(verb, "completion") == 0)
 		return 0;
 	return failing.err;
 }
 
-/* Make it the GID at @index of @port: that of 10.@net.0.1, RoCE v2. */
+/* Make it the GID at @index of @port: that of 10.@net.0.1, or of fe80::ff. */
 static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
 		      uint32_t index, unsigned char net)
 {
-	const unsigned char gid[16] = { [10] = 0xff, 0xff, 10, net, 0, 1 };
+	const unsigned char ipv4[16] = { [10] = 0xff, 0xff, 10, net, 0, 1 };
+	const unsigned char ipv6[16] = { 0xfe, 0x80, [15] = 0xff };
 
-	memcpy(entry->gid, gid, sizeof(gid));
+	memcpy(entry->gid, net ? ipv4 : ipv6, sizeof(ipv4));
 	entry->gid_index = index;
 	entry->port_num = port;
 	entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V2;
@@ -232,16 +237,9 @@ static void change_gid(struct ib_uverbs_gid_entry *entry)
 	const unsigned char prefix[] = {
 		[10] = 0xff, 0xff, 10, (unsigned char)v1_net
 	};
-	const unsigned char of_mac[] = {
-		0xfe, 0x80, [11] = 0xff, 0xfe, 0,
-		(unsigned char)(mac >> 8), (unsigned char)mac
-	};
 
 	if (memcmp(entry->gid, prefix, sizeof(prefix)) == 0)
 		entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V1;
-	if (entry->gid_index == 0 &&
-	    memcmp(entry->gid, of_mac, sizeof(of_mac)) == 0)
-		set_entry(entry, entry->port_num, 0, 4);
 }
 
 /* The attribute of this number: libibverbs gives each one that is used here. */
@@ -286,8 +284,11 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 	resp->legacy_resp.phys_state = LINK_UP;
 	if (two)
 		resp->legacy_resp.gid_tbl_len = GIDS;
-	if (not_active || (two && port->data == 1) ||
-	    resp->legacy_resp.state != IBV_PORT_ACTIVE)
+	if (two && port->data == 1)
+		resp->legacy_resp.state = is_one(both_active, fd) ?
+					  IBV_PORT_ACTIVE : IBV_PORT_ARMED;
+	else if (not_active ||
+		 resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
 	return 0;
 }
@@ -313,6 +314,10 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 		errno = ENODATA;
 		return -1;
 	}
+	if (index == LAST) {
+		set_entry(entry, (uint32_t)port->data, LAST, 0);
+		return 0;
+	}
 	if (ask_of_port(fd, hdr, port, two))
 		return -1;
 	entry->port_num = (uint32_t)port->data;
@@ -325,12 +330,16 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 {
 	const struct ib_uverbs_attr *answer =
 		attribute(hdr, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
+	const int id = UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES;
+	uint64_t *count = memory_of(attribute(hdr, id));
 	struct ib_uverbs_gid_entry *entries = memory_of(answer);
 	const size_t room = answer->len / sizeof(*entries);
 
 	if (syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr))
 		return -1;
-	for (size_t i = 0; i < room; i++) {
+	if (*count < room)
+		set_entry(&entries[(*count)++], 1, LAST, 0);
+	for (size_t i = 0; i < *count; i++) {
 		change_gid(&entries[i]);
 		if (two)
 			entries[i].port_num = 2;
@@ -425,14 +434,17 @@ struct ibv_device **ibv_get_device_list(int *count)
 
 static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
-	const int taken = real_poll_cq(cq, count, wc);
+	int taken;
 
 	polls = true;
+	if (error_of("ibv_poll_cq"))
+		return -1;
+	taken = real_poll_cq(cq, count, wc);
 	for (int i = 0; i < taken; i++) {
 		if (wc[i].status == IBV_WC_SUCCESS &&
 		    wc[i].opcode == IBV_WC_SEND)
 			send_ends(&wc[i]);
-		if (error_of("ibv_poll_cq"))
+		if (error_of("completion"))
 			wc[i].status = IBV_WC_GENERAL_ERR;
 	}
 	return taken;
@@ -518,7 +530,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!context)
 		return NULL;
 	if (context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS) {
+		both_active[context->cmd_fd] =
+			strcmp(with_two_ports[2], device->name) == 0;
 		has_two_ports[context->cmd_fd] =
+			both_active[context->cmd_fd] ||
 			strcmp(with_two_ports[0], device->name) == 0 ||
 			strcmp(with_two_ports[1], device->name) == 0;
 		is_armed[context->cmd_fd] = strcmp(armed, device->name) == 0;
@@ -610,17 +625,26 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	static const char *const names[] = {
-		[IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT",
-		[IBV_QPS_RTR] = "RTR", [IBV_QPS_RTS] = "RTS",
+	static const char *const names[][2] = {
+		[IBV_QPS_RESET] = { "RESET", "again-RESET" },
+		[IBV_QPS_INIT] = { "INIT", "again-INIT" },
+		[IBV_QPS_RTR] = { "RTR", "again-RTR" },
+		[IBV_QPS_RTS] = { "RTS", "again-RTS" },
 	};
+	uint32_t address;
+	static bool again;
 	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
 	int err = 0;
 
 	if ((mask & IBV_QP_STATE) && attr->qp_state <= IBV_QPS_RTS) {
 		tell(STEP + (int)attr->qp_state);
-		err = error_of(names[attr->qp_state]);
+		err = error_of(names[attr->qp_state][again]);
+	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR) {
+		again = true;
 	}
+	memcpy(&address, &attr->ah_attr.grh.dgid.raw[12], sizeof(address));
+	if ((mask & IBV_QP_AV) && peer && ntohl(address) != peer)
+		tell(ELSEWHERE);
 	if (err)
 		return err;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");

@@ -15,26 +15,27 @@ add_device() {
 	devices+=("link add $1 type rxe netdev $link")
 }
 
-# The worlds that this chapter needs have GIDs of RoCE v1, and one far behind: see world.c.
-# For those who read /sys themselves, a file stands there.
+# What world.c makes of ports and GIDs stands in /sys, too, for those who read that themselves.
 pretend() {
 	echo IB/RoCE v1 >"$log/v1"
 	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/$2/gid_attrs/types/$3"
 }
 
-# A second port, which is the real one. The first one is ARMED.
+# add_port DEVICE STATE: a second port, which is the real one. The first one has this state.
 add_port() {
 	local ports=/sys/class/infiniband/$1/ports
 	mount -t tmpfs -o mode=0755 ports "$root$ports"
-	mkdir "$root$ports"/{1,2}
-	echo 3: ARMED >"$root$ports/1/state"
+	mkdir -p "$root$ports"/{1/{gids,gid_attrs/types},2}
+	echo "$2" >"$root$ports/1/state"
+	echo RoCE v2 >"$root$ports/1/gid_attrs/types/0"
+	echo 0000:0000:0000:0000:0000:ffff:0a03:0001 >"$root$ports/1/gids/0"
 	mount --bind "$ports/1" "$root$ports/2"
 }
 
 # The guest's own device, which would be right, but cannot be opened; one that has two ports,
 # neither of them ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1;
 # the right one: at its second port, with more than 128 entries, a gap and one of RoCE v1 before
-# its first IPv4 GID of RoCE v2; and another right one, which has it at index 0.
+# its first IPv4 GID of RoCE v2; and another right one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() i n gone
 	world[closed]=$device
@@ -50,15 +51,13 @@ make_world() {
 	random old 20 120
 	random net 20 120
 	((net += net == old))
-	printf -v n %04x $((net * 256 + old))
-	world+=([v1]=$old [mac]=$n [armed]=${names[0]} [two-ports]="${names[0]} ${names[2]}")
+	world+=([v1]=$old [armed]=${names[0]} [two-ports]="${names[0]} ${names[2]} ${names[3]}")
 	add_device "${names[0]}" "10.7.0.$last/24"
 	add_device "${names[1]}" fd00:100::1/64 "fd00:101::ffff:a$net:1/64" \
 		"0:0:0:0:1:ffff:a$old:1/64" "0:0:0:0:0:ff00:a$net:1/64" \
 		"0:0:0:0:0:ff:a$old:1/64" "10.$old.$third.$last/24"
 	add_device "${names[2]}" "${address[@]}" "10.$old.$((third + 1)).$last/24"
 	add_device "${names[3]}" "10.9.1.$last/24"
-	links+=("link set ${interfaces[3]} address 02:00:00:00:${n:0:2}:${n:2}")
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# The kernel fills the first free entry of its table, a moment later.
@@ -74,12 +73,11 @@ make_world() {
 	has_gid "${names[1]}" "10.$old.$third.$last"
 	preload_world
 	pretend "${names[1]}" 1 "$index"
-	add_port "${names[0]}"
+	add_port "${names[0]}" '3: ARMED'
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,2}/state
-	add_port "${names[2]}"
+	add_port "${names[2]}" '3: ARMED'
 	pretend "${names[2]}" 2 "$v1"
-	echo 0000:0000:0000:0000:0000:ffff:0a04:0001 >"$log/first"
-	mount --bind "$log/first" "$root/sys/class/infiniband/${names[3]}/ports/1/gids/0"
+	add_port "${names[3]}" '4: ACTIVE'
 }
 
 # says DEVICE WHAT: does the program say this of it, once, and nothing else?
@@ -104,6 +102,7 @@ look_at_world() {
 	expect 01.1 "the port of ${names[0]} is not ACTIVE: not port 0" says 0 '0,*' &&
 		expect 01.1 "did not find the ACTIVE port of ${names[1]}" says 1 '1,*' &&
 		expect 01.1 "the ACTIVE port of ${names[2]} is its second: not port 2" says 2 '2,*' &&
+		expect 01.1 "the first ACTIVE port of ${names[3]} is its first: not port 1" says 3 '1,*' &&
 		ok 01.1
 	if says 1 "*, GID index $far"; then
 		fail 01.3 "no address can name the GID at index $far: see GID_INDEXES" "$evidence"

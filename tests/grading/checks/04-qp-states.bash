@@ -46,7 +46,8 @@ read_back() {
 check_exercise() {
 	local psn=() sent=() received=() i victim=A other=B mine theirs a b line
 	local -A number=()
-	for i in 0 1 2; do random "psn[$i]" 65536 16777215; done
+	for i in 1 2; do random "psn[$i]" 65536 16777215; done
+	random "psn[0]" 65536 900000 # of less than six digits, also with what world.c adds
 	random i 0 1
 	mine=${psn[2]} theirs=${psn[1]}
 	if ((i)); then victim=B other=A theirs=${psn[0]}; fi
@@ -54,8 +55,7 @@ check_exercise() {
 	# shellcheck disable=SC2016 # it is the kernel's
 	probe query rxe_query_qp 'mask=$arg3:x32'
 	preload_world
-	random "world[sent]" 1 65535
-	random "world[received]" 1 65535
+	for i in sent received; do random "world[$i]" 1 65535; done
 	move_gid
 	start exercise "${psn[@]}" "$victim"
 
@@ -100,12 +100,12 @@ check_exercise() {
 
 # errors ARG...: each step fails once, and then one of those that recover() makes.
 errors() {
-	local steps=('RESET 1' 'INIT 3' 'RTR 4') i why='failed with ENOMEM, and that was not returned'
+	local steps=(RESET INIT RTR RTS) i why='failed with ENOMEM, and that was not returned'
 	must_heed 04.1 "the step to INIT $why" INIT 1 12 '*RESET -> INIT: ENOMEM*' exercise "$@"
 	must_heed 04.2 "the step to RTR $why" RTR 2 12 '*INIT -> RTR: ENOMEM*' exercise "$@"
 	must_heed 04.3 "the step to RTS $why" RTS 1 12 '*RTR -> RTS: ENOMEM*' exercise "$@"
-	random i 0 2
-	must_heed 04.5 "its step to ${steps[i]% *} $why" "${steps[i]% *}" "${steps[i]#* }" 12 \
+	random i 0 3
+	must_heed 04.5 "its step to ${steps[i]} $why" "again-${steps[i]}" 1 12 \
 		'*ERR -> RTS: ENOMEM*' exercise "$@"
 }
 

@@ -21,7 +21,7 @@ until_connected() {
 	look_at_queues
 	expect 05.2 "a message came, and its receive has failed: see its SGE" not_failed || return
 	expect 05.1 "not in RTS" has state RTS &&
-		expect 05.1 "connected to another queue pair than the peer's" same rqpn lqpn &&
+		expect 05.1 "connected to another queue pair than the peer's" right_peer &&
 		expect 05.1 "another PSN than the peer's" "$1" &&
 		expect 05.1 "the path MTU is to be 1024" right_mtu && ok 05.1 || return
 	expect 05.2 "a receive is to fill the slot that its wr_id names: $2 bytes" right_receives "$2"
