@@ -432,6 +432,22 @@ write_hints() {
 	assert_equal "$(jq .score "$scratch/results/grade.json")" 4
 }
 
+@test "grade: the compiler sees the system's files alone, here and in the guest" {
+	mkdir -p "$scratch/in/01-devices"
+	tests/grading/solve "$scratch/solved" 01-devices
+	for bwrap in bwrap nonesuch; do
+		export GRADE_BWRAP=$bwrap
+		for file in "$project/01-devices/devices.c" /etc/passwd; do
+			printf '#include "%s"\n' "$file" >"$scratch/in/01-devices/exercise.c"
+			run -0 limited "$grade" --chapter 01 --results "$scratch/results" "$scratch/in"
+			run jq -r '.tests[0].message' "$scratch/results/grade.json"
+			assert_output --partial "$file: No such file or directory"
+		done
+		run -0 limited "$grade" --chapter 01 --results "$scratch/results" "$scratch/solved"
+		assert_line --regexp '^total +20/20 '
+	done
+}
+
 @test "grade: only regular files of a chapter are taken, and no large ones" {
 	local in=$scratch/in
 	mkdir -p "$in"/{01-devices,03-cq-channel/broken.c,04-qp-states} "$in/"$'new\nline'

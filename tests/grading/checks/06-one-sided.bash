@@ -31,7 +31,7 @@ check_write() {
 	got=$(printf '%s\n' "${found[@]}" | uniq)
 	expect 06.2 "the peer has written, and you took nothing" test "$got" &&
 		expect 06.2 "took for an immediate value what is none of the peer's" \
-			takes_only_the_peers &&
+			takes_only_the_peers "$got" &&
 		expect 06.2 "each receive that is used up needs one new one" one_receive_each || return
 	ok 06.2
 	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
