@@ -106,6 +106,8 @@ look_at_world() {
 		ok 01.1
 	if says 1 "*, GID index $far"; then
 		fail 01.3 "no address can name the GID at index $far: see GID_INDEXES" "$evidence"
+	elif says 1 "*, GID index $((far - 1))"; then
+		fail 01.3 "${names[1]} has no such GID: not the result of the last query" "$evidence"
 	fi
 	expect 01.2 "${names[1]} has GIDs of IPv6, and one of RoCE v1: not \"no GID\"" \
 		says 1 '*, no GID' &&
@@ -134,8 +136,7 @@ check_exercise() {
 	make_world
 	start exercise
 	look_at_world
-	# What is left has no ACTIVE port, or no right GID, or cannot be opened. Then there is no
-	# list, once because the kernel has no RDMA, which is ENOSYS; and then there is no device.
+	# What is left has nothing to choose. Then there is no list: ENOSYS is a kernel without RDMA.
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "devices that have no ACTIVE port and IPv4 GID" || return
 	shuffle errors "${!error_names[@]}"
