@@ -24,7 +24,8 @@
  * lock: has a lock and a counter in its memory, for one client, and is a client
  * itself. It holds the lock until it reads "release" from stdin. "look" prints
  * both numbers, "contend 5" adds 1 to the counter five times, each time with
- * the lock, and "end" says goodbye and prints what was added by all.
+ * the lock, and prints what had been added before each time; "end" says goodbye
+ * and prints what was added by all.
  *
  * All that it sends is from the kernel's random numbers, so that nothing that
  * the other side can see or guess, such as a seed, tells it what will come.
@@ -753,6 +754,7 @@ static int contend(struct lock *l)
 	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
 		return -1;
 	counter = *l->result;
+	printf("before +%" PRIu64 "\n", counter - l->first);
 	usleep(2000);
 	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
 		return -1;
@@ -839,6 +841,7 @@ static int lock(struct peer *p, int sock)
 		} else if (strcmp(what, "contend") == 0) {
 			if (scanf("%d", &n) != 1)
 				break;
+			puts("contending");
 			while (n > 0 && contend(&l) == 0)
 				n--;
 			if (n)

@@ -38,6 +38,9 @@
  * believes only who knows the number "key". It is told, too, if a queue pair is
  * to send to another IPv4 address than "peer", which is a hexadecimal number.
  *
+ * What a READ or an atomic brings is there at once, too. Here it comes with the
+ * completion.
+ *
  * A request for a connection always has as many bytes of private data as a
  * packet has room for. Here they have as many as "private-data" says, a number
  * for each, one after the other: 255 changes nothing, and if it is 0, the
@@ -115,6 +118,19 @@ struct under_way {
 static struct under_way under_way[MOST_SENDS];
 static int sends;
 static bool polls;	/* and so it is seen which sends have ended */
+static bool extended;	/* and so it is not */
+
+/* What a request has brought to @at, and will bring when it completes. */
+struct result {
+	uint64_t wr_id;
+	void *at;
+	uint32_t length;
+	unsigned char bytes[64];
+};
+
+#define MOST_RESULTS 16
+static struct result results[MOST_RESULTS];
+static int held;
 
 static int (*real_poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*real_post_send)(struct ibv_qp *, struct ibv_send_wr *,
@@ -419,6 +435,44 @@ static void send_ends(const struct ibv_wc *wc)
 	}
 }
 
+/* Does it ask for a few bytes from the peer, and for a completion? */
+static bool brings(const struct ibv_send_wr *wr)
+{
+	return !wr->next && wr->num_sge == 1 &&
+	       wr->sg_list[0].length <= sizeof(results[0].bytes) &&
+	       (wr->send_flags & IBV_SEND_SIGNALED) &&
+	       (wr->opcode == IBV_WR_RDMA_READ ||
+		wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+		wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
+
+/* If the bytes at result->at have changed already, keep them, and undo that. */
+static void hold_back(struct result result)
+{
+	unsigned char before[sizeof(result.bytes)];
+
+	memcpy(before, result.bytes, result.length);
+	memcpy(result.bytes, result.at, result.length);
+	if (extended || held == MOST_RESULTS ||
+	    memcmp(before, result.bytes, result.length) == 0)
+		return;
+	memcpy(result.at, before, result.length);
+	results[held++] = result;
+}
+
+static void deliver(uint64_t wr_id)
+{
+	for (int i = 0; i < held; i++) {
+		if (results[i].wr_id != wr_id)
+			continue;
+		memcpy(results[i].at, results[i].bytes, results[i].length);
+		held--;
+		for (; i < held; i++)
+			results[i] = results[i + 1];
+		return;
+	}
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **(*real)(int *);
@@ -444,6 +498,7 @@ static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		if (wc[i].status == IBV_WC_SUCCESS &&
 		    wc[i].opcode == IBV_WC_SEND)
 			send_ends(&wc[i]);
+		deliver(wc[i].wr_id);
 		if (error_of("completion"))
 			wc[i].status = IBV_WC_GENERAL_ERR;
 	}
@@ -453,8 +508,18 @@ static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr)
 {
-	const int err = real_post_send(qp, wr, bad_wr);
+	const bool few = brings(wr);
+	struct result result = { .wr_id = wr->wr_id };
+	int err;
 
+	if (few) {
+		result.at = (void *)(uintptr_t)wr->sg_list[0].addr;
+		result.length = wr->sg_list[0].length;
+		memcpy(result.bytes, result.at, result.length);
+	}
+	err = real_post_send(qp, wr, bad_wr);
+	if (few && !err)
+		hold_back(result);
 	for (; wr && !(err && wr == *bad_wr); wr = wr->next)
 		send_begins(wr);
 	return err;
@@ -492,6 +557,7 @@ static int query_device_ex(struct ibv_context *context,
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
 				      struct ibv_cq_init_attr_ex *attr)
 {
+	extended = true;
 	tell(EXTENDED);
 	return real_create_cq_ex(context, attr);
 }
@@ -499,6 +565,7 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
 static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 				   struct ibv_qp_init_attr_ex *attr)
 {
+	extended = true;
 	tell(EXTENDED);
 	return real_create_qp_ex(context, attr);
 }

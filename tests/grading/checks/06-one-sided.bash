@@ -55,6 +55,7 @@ found_lock() { one_line 'found 0x[0-9a-f]{16}' 'found.*' && [[ ${found[0]} == "f
 # check_lock PORT ROUNDS OTHERS: the peer wants the lock as well, OTHERS times.
 check_lock() {
 	local number held taken_before=0
+	preload_world
 	peer lock "$1"
 	until_peer_listens
 	start exercise lock "$1" "$2" 10.9.0.1
@@ -87,12 +88,16 @@ check_lock() {
 	reach 06.6 added &&
 		expect 06.6 "went on before the READ and the WRITE were complete" has_taken 2 &&
 		expect 06.6 "not 1 was added, or the lock is not yours" lock_is "$number" 1 || return
-	printf '%s\n' "contend $3" end >&"$peer_input"
+	tell "contend $3" contending
+	echo end >&"$peer_input"
 	go
 	until_peer 'sum *'
 	finish
 	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
 	if printed '*the lock was 0x*, not ours'; then fail 06.5 "did not hold it in each round"; fi
+	if [[ $(grep -m 1 '^before' "$peer_out") == "before +$2" ]]; then
+		fail 06.5 "kept the lock to the end: the peer, which wanted it all the time, came last"
+	fi
 	if ! ends_with 0; then fail 06.6; fi
 	expect 06.6 "$2 and $3 were added, and the counter says something else" \
 		peer_said "sum $(($2 + $3))" && ok 06.6
