@@ -13,11 +13,11 @@
  *	completions POSTED TAKEN ROOM SENDS
  *
  * a line for each work request since its ring was begun, the first time or
- * again. RECEIVES wait for a message. OPCODE and FLAGS are those of <infiniband/verbs.h>; flags, addresses,
- * COMPARE and SWAP are hexadecimal. POSTED and TAKEN count modulo ROOM; of the
- * completions that are not taken yet, SENDS are of the program's own requests.
- * A program that has no such queues, or others as well, or has ended, prints
- * nothing.
+ * again. RECEIVES wait for a message. OPCODE and FLAGS are those of
+ * <infiniband/verbs.h>; flags, addresses, COMPARE and SWAP are hexadecimal.
+ * POSTED and TAKEN count modulo ROOM; of the completions that are not taken
+ * yet, SENDS are of the program's own requests. A program that has no such
+ * queues, or others as well, or has ended, prints nothing.
  *
  * The format is the kernel's: rdma/rdma_user_rxe.h, and struct ib_uverbs_wc in
  * rdma/ib_user_verbs.h.

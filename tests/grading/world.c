@@ -12,9 +12,10 @@
  *
  * The devices that are named by "two-ports" have two: their own is the second
  * one. The first one has one GID, at index 0: RoCE v2, 10.3.0.1. It is ARMED,
- * but ACTIVE if the device is the last one of them. Their tables are smaller, because ibv_query_gid_table() cannot ask
- * for the GIDs of two tables of Soft-RoCE: the length of an answer has 16 bits.
- * The device that is named by "closed" cannot be opened.
+ * but ACTIVE if the device is the last one of them. Their tables are smaller,
+ * because ibv_query_gid_table() cannot ask for the GIDs of two tables of
+ * Soft-RoCE: the length of an answer has 16 bits. The device that is named by
+ * "closed" cannot be opened.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1". Each
