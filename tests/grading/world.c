@@ -12,10 +12,10 @@
  *
  * The devices that are named by "two-ports" have two: their own is the second
  * one. The first one has one GID, at index 0: RoCE v2, 10.3.0.1. It is ARMED,
- * but ACTIVE if the device is the last one of them. Their tables are smaller,
- * because ibv_query_gid_table() cannot ask for the GIDs of two tables of
- * Soft-RoCE: the length of an answer has 16 bits. The device that is named by
- * "closed" cannot be opened.
+ * but the one of the last device is ACTIVE, and has a second GID. Their tables
+ * are smaller, because ibv_query_gid_table() cannot ask for the GIDs of two
+ * tables of Soft-RoCE: the length of an answer has 16 bits. The device that is
+ * named by "closed" cannot be opened.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1". Each
@@ -323,8 +323,8 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 		set_entry(entry, (uint32_t)port->data, FAR, 5);
 		return 0;
 	}
-	if (two && port->data == 1 && index == 0) {
-		set_entry(entry, 1, 0, 3);
+	if (two && port->data == 1 && index <= is_one(both_active, fd)) {
+		set_entry(entry, 1, (uint32_t)index, index ? 4 : 3);
 		return 0;
 	}
 	if (two && port->data == 1) {
@@ -354,8 +354,6 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 
 	if (syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr))
 		return -1;
-	if (*count < room)
-		set_entry(&entries[(*count)++], 1, LAST, 0);
 	for (size_t i = 0; i < *count; i++) {
 		change_gid(&entries[i]);
 		if (two)
@@ -363,6 +361,10 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 		if (two && entries[i].gid_index == 0)
 			set_entry(&entries[i], 1, 0, 3);
 	}
+	if (is_one(both_active, fd) && *count < room)
+		set_entry(&entries[(*count)++], 1, 1, 4);
+	if (*count < room)
+		set_entry(&entries[(*count)++], two ? 2 : 1, LAST, 0);
 	return 0;
 }
 
