@@ -164,7 +164,7 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	own_fault(getrandom(random, sizeof(random), 0) != sizeof(random),
 		  "getrandom");
 	hello.version = htonl(random[0] | 1U << 31);
-	snprintf(hello.text, sizeof(hello.text), "as %%x is %08x and",
+	snprintf(hello.text, sizeof(hello.text), "%%x because %08x and",
 		 random[1]);
 	hello.text[sizeof(hello.text) - 1] = 'x';
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
