@@ -426,7 +426,8 @@ write_hints() {
 @test "grade: a program that does not compile gets the compiler's first error" {
 	solve "$scratch/in" 02-context-pd-mr
 	sed -i 's/free(buf)/free(buff)/' "$scratch/in/02-context-pd-mr/exercise.c"
-	run -0 limited "$grade" --chapter 02 --results "$scratch/results" "$scratch/in"
+	# BUILD may be relative, as in make BUILD=build.
+	BUILD=build run -0 limited "$grade" --chapter 02 --results "$scratch/results" "$scratch/in"
 	run message "$scratch/results" 02.1
 	assert_output --regexp "^does not compile: exercise.c:[0-9]+:[0-9]+: error: .*buff"
 	assert_equal "$(jq .score "$scratch/results/grade.json")" 4
