@@ -221,7 +221,7 @@ static int wait_awake(struct waiter *w, int want)
 	return 0;
 }
 
-/* Let one message get lost, and then show what finds it. */
+/* Let one wake-up get lost, and show that the next message brings both. */
 static int show_wrong(struct waiter w)
 {
 	bool woken;

@@ -87,7 +87,7 @@ static inline int loopback_connect(struct ibv_qp *qp, int port_num)
 		      "ibv_modify_qp(RTR -> RTS)");
 }
 
-/* Wait until a send has completed: then its message has arrived. */
+/* Wait until a send has completed: then the peer's device has its message. */
 static inline int loopback_wait_sent(struct loopback *loop)
 {
 	long long start = clock_ns(CLOCK_MONOTONIC);
@@ -138,8 +138,9 @@ static inline int loopback_create(struct loopback *loop, struct ibv_pd *pd,
 
 /*
  * Send @count empty messages, one after the other. Their receives have the
- * wr_id 1, 2, 3 and so on, over all calls. Returns 0 when the last one has
- * arrived, so that its completion is in the CQ; or -1 after an error message.
+ * wr_id 1, 2, 3 and so on, over all calls. Returns 0 when the device has
+ * acknowledged the last one, or -1 after an error message. On Soft-RoCE all
+ * completions are in the CQ by then; on an adapter they may come a bit later.
  */
 static inline int loopback_send(struct loopback *loop, int count)
 {

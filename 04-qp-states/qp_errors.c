@@ -40,7 +40,10 @@
 #include "../common/names.h"
 #include "../common/options.h"
 
-/* The requests that each queue has room for, and the CQ for all four. */
+/*
+ * Each queue has room for QUEUE_SIZE requests, and the CQ for the completions
+ * of all four queues: a send and a receive queue of A, and the same of B.
+ */
 #define QUEUE_SIZE 2
 #define CQ_SIZE (4 * QUEUE_SIZE)
 
@@ -186,7 +189,7 @@ static int post_send(const struct end *end, char *buf, uint32_t lkey)
 	return failed(ibv_post_send(end->qp, &wr, &bad_wr), "ibv_post_send(A)");
 }
 
-/* Wait for a completion. Returns 0 with it in @wc, or -1 without. */
+/* Wait for a completion. Returns 0 with *@wc set, or -1 after a message. */
 static int next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
 {
 	long long start = clock_ns(CLOCK_MONOTONIC);

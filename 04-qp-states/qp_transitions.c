@@ -105,9 +105,11 @@ static struct ibv_qp_attr right_values(const struct ibv_qp *qp, int number,
 }
 
 /*
- * Try a step to @to. If the device refuses it, *@refusal becomes EINVAL or
- * ENODATA, otherwise 0. Any other error, or with @refusal NULL any at all, is
- * a failure of the program. Returns 0, or -1 after an error message.
+ * Try a step to @to. Returns 0, or -1 after an error message.
+ *
+ * If @refusal is not NULL, the device may refuse the step with EINVAL or
+ * ENODATA: *@refusal becomes that value, or 0 if the step was accepted. Every
+ * other error is a failure of the program. If @refusal is NULL, all are.
  */
 static int modify(const struct subject *c, struct ibv_qp_attr attr,
 		  enum ibv_qp_state to, int mask, int *refusal)

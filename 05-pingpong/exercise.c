@@ -63,8 +63,9 @@ struct side {
 
 /*
  * TODO 05.1: take the queue pair from RESET to RTS, connected to @remote, with
- * a path MTU of 1024. If an ibv_modify_qp() fails, return its value, otherwise
- * 0. See create_qp() and connect_qp() in pingpong.c.
+ * a path MTU of 1024. PORT above is the device's port, and not the TCP port of
+ * the command line. If an ibv_modify_qp() fails, return its value, otherwise 0.
+ * See create_qp() and connect_qp() in pingpong.c.
  */
 static int connect_qp(struct ibv_qp *qp, int gid_index,
 		      const struct address *local, const struct address *remote)
@@ -171,7 +172,8 @@ static int send_all(const struct side *side, int count)
  * TODO 05.5: receive @count messages. Give each to take(), with its slot and
  * its length, which is wc.byte_len. Then post that receive again, and after
  * that give the peer a credit for it. Completions of the credits that you have
- * sent come to the same queue. Return 0, or -1 if anything failed. See
+ * sent come to the same queue: they are no messages, so go on to the next one
+ * if the opcode is not IBV_WC_RECV. Return 0, or -1 if anything failed. See
  * transfer() in pingpong.c.
  */
 static int receive_all(struct side *side, int count)

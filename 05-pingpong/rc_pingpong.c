@@ -1,5 +1,5 @@
 /*
- * rc_pingpong.c - the ping-pong as a tool, with all options of ibv_rc_pingpong
+ * rc_pingpong.c - the ping-pong as a tool, with ibv_rc_pingpong's usual options
  *
  * It is pingpong.c with more options: it can sleep for completions, keep many
  * receives posted, send inline, check what an ibv_rc_pingpong sends back, and
@@ -500,7 +500,7 @@ int main(int argc, char *argv[])
 			goto out;
 	}
 
-	/* 6. Completion queue: with room for one send and all receives. */
+	/* 6. Completion queue: with room for all sends and all receives. */
 	cq = ibv_create_cq(context, more.rx_depth + SENDS, NULL, channel, 0);
 	if (missing(cq, "ibv_create_cq(%d)", more.rx_depth + SENDS))
 		goto out;

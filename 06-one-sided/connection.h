@@ -171,15 +171,15 @@ static inline int connection_introduce(struct ibv_qp *qp,
 			     "the programs");
 }
 
-/* Where memory is that a peer may use, as its requests name it. */
+/* A peer's memory: the two numbers that a request for it must contain. */
 struct remote {
 	uint64_t addr;
 	uint32_t rkey;
 };
 
 /*
- * Both of these numbers go over TCP in network byte order. Returns 0, or -1
- * after an error message.
+ * Tell the peer where @mr is: send its address and its rkey over TCP, in
+ * network byte order. Returns 0, or -1 after an error message.
  */
 static inline int connection_offer(int sock, const struct ibv_mr *mr)
 {
@@ -190,7 +190,10 @@ static inline int connection_offer(int sock, const struct ibv_mr *mr)
 			     "our address and rkey");
 }
 
-/* The other half: @remote becomes the peer's memory. */
+/*
+ * Receive what the peer's connection_offer() has sent, into *@remote. Returns
+ * 0, or -1 after an error message.
+ */
 static inline int connection_take(int sock, struct remote *remote)
 {
 	uint64_t numbers[2];

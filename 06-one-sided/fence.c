@@ -4,7 +4,8 @@
  * The client posts two requests at once: an RDMA READ of the server's memory
  * into a buffer, and a send of that buffer. Without a fence the send may begin
  * before the bytes of the READ have come, and then it carries the old ones. The
- * server looks at each message, and tells the client over TCP which it has got.
+ * server looks at each message, and tells the client over TCP whether there
+ * were old bytes in it.
  *
  * New since one_sided.c: two requests of one list, and IBV_SEND_FENCE.
  *

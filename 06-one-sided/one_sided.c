@@ -47,7 +47,7 @@
 /* The region of each side. The initiator works on the target's. */
 struct memory {
 	uint64_t number;	/* atomics need a multiple of 8 as address */
-	char text[];		/* of -s bytes, without a NUL */
+	char text[];		/* -s bytes, and room for a copy of them */
 };
 
 struct side {

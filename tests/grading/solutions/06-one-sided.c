@@ -209,9 +209,9 @@ static int compare_and_swap(const struct side *side, uint64_t compare,
 /*
  * TODO 06.5: take the lock: try to replace 0 by @number until that has worked.
  * Only the old value shows whether it has: see "The operations" in the chapter.
- * Try again at once. No deadline is needed, because only a dead peer could keep
- * the lock, and next_completion() notices that. Return 0 when the lock is ours,
- * or -1 if anything failed.
+ * Try again at once. No deadline is needed here, because the only other client
+ * is in the peer's program, and next_completion() notices if that dies. Return
+ * 0 when the lock is ours, or -1 if anything failed.
  */
 static int take_lock(const struct side *side, uint64_t number)
 {

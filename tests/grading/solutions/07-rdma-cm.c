@@ -35,7 +35,7 @@
 #include "../common/error.h"
 
 #define TIMEOUT 60		/* seconds for each wait, on a busy machine */
-#define TIMEOUT_MS (1000 * TIMEOUT)
+#define TIMEOUT_MS (500 * TIMEOUT)	/* for the kernel: half of it */
 #define MAGIC "ping"
 
 /* The private data, in both directions. */
@@ -86,8 +86,10 @@ static int read_hello(const void *data, size_t size, struct hello *hello)
 
 /*
  * TODO 07.3: refuse the client @id, and tell it which @version we speak. Use
- * say_hello() with a struct rdma_conn_param of your own, for the data that
- * rdma_reject() takes; the text may be any. Return what rdma_reject() returns.
+ * say_hello() with a struct hello and a struct rdma_conn_param of your own, and
+ * give rdma_reject() the pointer and the length that are then in the latter.
+ * The text may be any words with a zero at their end, because the client gets
+ * all bytes of the struct. Return what rdma_reject() returns.
  */
 static int refuse(struct rdma_cm_id *id, uint32_t version)
 {
@@ -157,7 +159,10 @@ static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
 	return event;
 }
 
-/* Given: wait for an event that holds nothing else. Returns 0, or -1. */
+/*
+ * Given: wait for the next event, which must be @wanted and has no data that we
+ * need. Returns 0, or -1 after an error message.
+ */
 static int expect(struct rdma_event_channel *channel,
 		  enum rdma_cm_event_type wanted)
 {
