@@ -30,8 +30,9 @@ teardown() { put_right; }
 
 # watch PROGRAM: runs it. Stops it when it tells of its CQ, and asks the kernel about
 # that. Then takes samples: where does its main thread sleep ("0": it doesn't), how many
-# ns has it run, and how many lines had it printed? Leaves NAME.out, .err, .samples, .cq,
-# and .status: the exit status and the process id. NAME is the program's.
+# ns has it run, how many lines had it printed, and when, in microseconds? Leaves NAME.out,
+# .err, .samples, .cq, and .status: the exit status and the process id. NAME is the
+# program's.
 watch() (
 	trap - DEBUG # Bats' own, which makes every command slow
 	set +e
@@ -46,7 +47,7 @@ watch() (
 	while where='' cpu=''; read -r where <"/proc/$child/wchan"
 		read -r cpu _ <"/proc/$child/schedstat"; do
 		mapfile -t lines <"$name.out"
-		echo "${where:--} $cpu ${#lines[@]}"
+		echo "${where:--} $cpu ${#lines[@]} ${EPOCHREALTIME/./}"
 		if [[ ! $stopped && ${lines[2]:-} == CQ:* ]]; then
 			kill -STOP "$child"
 			rdma -d -j resource show cq >"$name.cq"
@@ -71,22 +72,24 @@ phase() {
 
 # Are there enough samples, and had the program a CPU when it needed one?
 watched_well() {
-	local phase samples cost='CPU time: ([0-9]+)\.'
+	local phase samples costs='CPU time: ([0-9]+)\..*CPU time: ([0-9]+)\.'
 	for phase in asleep awake; do
 		read -r samples _ < <(phase_sums "$phase")
 		if ((samples < 5)); then
 			return 1
 		fi
 	done
-	[[ $(<"$seen/cq_waiting.out") =~ $cost ]] && ((BASH_REMATCH[1] < 60))
+	[[ $(<"$seen/cq_waiting.out") =~ $costs ]] && ((BASH_REMATCH[1] < 60 && BASH_REMATCH[2] > 100))
 }
 
-# phase_sums WAY: its samples, how many percent of them slept, milliseconds on the CPU.
+# phase_sums WAY: its samples, how many percent of them slept, and how many percent of the time
+# from the first one to the last the program was on the CPU. A busy machine takes fewer samples,
+# and those may not be of the whole phase.
 phase_sums() {
 	phase "$1" | awk '
-		NR == 1 { first = $2 }
-		{ last = $2; sleeps += $1 ~ /poll|event/ }
-		END { printf "%d %d %d\n", NR, NR ? sleeps * 100 / NR : 0, (last - first) / 1e6 }'
+		NR == 1 { ran = $2; began = $4 }
+		{ sleeps += $1 ~ /poll|event/; cpu = $2 - ran; us = $4 - began }
+		END { printf "%d %d %d\n", NR, NR ? sleeps * 100 / NR : 0, us ? cpu / us / 10 : 0 }'
 }
 
 @test "the sample in the header of each program is what it prints" {
@@ -234,11 +237,11 @@ ETIMEDOUT (Connection timed out)
 
 @test "step 4: asleep it sleeps, awake it runs, says the kernel" {
 	read -r samples sleeping cpu < <(phase_sums asleep)
-	((samples >= 5 && sleeping >= 60 && cpu < 60)) ||
-		fail "asleep: $samples samples, $sleeping % sleeping, $cpu ms on the CPU"
+	((samples >= 5 && sleeping >= 60 && cpu < 30)) ||
+		fail "asleep: $samples samples, $sleeping % sleeping, $cpu % on the CPU"
 	read -r samples sleeping cpu < <(phase_sums awake)
-	((samples >= 5 && sleeping <= 20 && cpu > 100)) ||
-		fail "awake: $samples samples, $sleeping % sleeping, $cpu ms on the CPU"
+	((samples >= 5 && sleeping <= 20 && cpu > 50)) ||
+		fail "awake: $samples samples, $sleeping % sleeping, $cpu % on the CPU"
 }
 
 @test "step 4: it says itself what each way of waiting costs" {
