@@ -416,11 +416,14 @@ write_hints() {
 
 @test "grade: records that say nothing, or nonsense, are checks that have not passed" {
 	local table=$'01-a\t01.1\t7\texercise\tfirst\tpage\n01-a\t01.2\t3\texercise\tsecond\tpage\n'
-	printf '%s\n' junk 'check 01.1' 'status pass' 'score 100' 'check 09.9' 'status pass' 'end 5' |
+	# What no character is, and what turns a line round, is no part of XML or of a table.
+	printf '%s\n' junk 'check 01.1' 'status pass' 'score 100' $'message \ufffe\u202e' 'check 09.9' \
+		'status pass' 'end 5' |
 		jq -R -s --arg seed 1 --arg error '' --arg rdma_core 44 --arg duration 1 \
 			--arg places '' --arg table "$table" -f tests/grading/formats/grade.jq >"$scratch/grade.json"
 	run jq -c '[.score, .max_score, [.tests[] | [.id, .status, .score]]]' "$scratch/grade.json"
 	assert_output '[7,10,[["01.1","pass",7],["01.2","error",0]]]'
+	assert_equal "$(jq -r '.tests[0].message' "$scratch/grade.json")" '??'
 }
 
 @test "grade: a program that does not compile gets the compiler's first error" {
@@ -613,7 +616,7 @@ make_up_checks() {
 	assert_line --regexp '^total +30/30 '
 }
 
-@test "grade: a peer that fails, and a check that is killed, grade nothing" {
+@test "grade: a check that is killed grades nothing; a peer that fails, not what it was for" {
 	copy_tree
 	make_up_checks 'ok 01.1; ok 01.2' 'kill -KILL $BASHPID'
 	make -s build/tests/grading/peer
@@ -621,10 +624,13 @@ make_up_checks() {
 	assert_line --partial 'not graded: '
 	assert_equal "$(jq -r .score "$scratch/results/grade.json")" null
 	rm -r "$scratch/in"
-	make_up_checks 'rdma link delete "$device"; peer burst 20000; until_peer_listens; start exercise'
-	run -2 limited tests/grading/grade --results "$scratch/peer" "$scratch/in"
-	assert_line --partial 'not graded: '
-	assert_equal "$(jq -r .score "$scratch/peer/grade.json")" null
+	make_up_checks 'rdma link delete "$device"; peer burst 20000; until_peer_listens; start exercise' \
+		'ok 02.1; ok 02.2'
+	run -0 limited tests/grading/grade --results "$scratch/peer" "$scratch/in"
+	assert_equal "$(jq -r .score "$scratch/peer/grade.json")" 10
+	run jq -r '.tests[] | select(.status == "error").message' "$scratch/peer/grade.json"
+	assert_equal "$(sort -u <<<"$output")" \
+		"the other side, which is the grader's, failed twice; show this to your teacher"
 }
 
 @test "grade: what a program leaves fills no other's disk, and no memory of the guest" {
@@ -771,6 +777,11 @@ make_up_checks() {
 	refute_output --partial 'wc.status'
 }
 
+@test "corpus: every submission can be made, those that are not graded here as well" {
+	BUILD=$scratch/build run -0 tests/grading/grade-corpus -n
+	assert_output "$(find tests/grading/corpus -mindepth 3 -maxdepth 3 | wc -l) made"
+}
+
 @test "corpus: seeds after the last one begin again at the first" {
 	local entry number=0
 	for entry in tests/grading/corpus/{bad,good,attack}/*/*; do
@@ -786,7 +797,8 @@ make_up_checks() {
 
 @test "grade-all: a class, whatever its folders are called; begun once, it goes on" {
 	local class=$scratch/class
-	mkdir -p "$class/ann" "$class/bob b" "$class/"$'new\nline' "$class/"$'\xff'
+	mkdir -p "$class/ann" "$class/bob b" "$class/"$'new\nline' "$class/"$'\xff' \
+		"$class/-x" "$class/class.csv"
 	solve "$class/ann" 01-devices
 	ln -s nowhere "$class/bob b/01-devices"
 	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
@@ -794,21 +806,30 @@ make_up_checks() {
 	assert_line --regexp "^bob%20b +fail +0 +$(all_points) "
 	assert_line --regexp "^new%0Aline +fail +0 +$(all_points) "
 	assert_line --regexp "^%FF +fail +0 +$(all_points) "
-	assert_equal "$(wc -l <"$scratch/out/class.csv")" 5
+	assert_line --regexp "^%2Dx +fail +0 +$(all_points) "
+	assert_line --regexp "^%63lass.csv +fail +0 +$(all_points) "
+	assert_equal "$(wc -l <"$scratch/out/class.csv")" 7
 	assert_valid "$scratch/out/ann"
 
 	# The next time only what is new.
 	mkdir "$class/zoe"
 	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
-	assert_equal "$(wc -l <"$scratch/out/class.csv")" 6
-	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 5
+	assert_equal "$(wc -l <"$scratch/out/class.csv")" 8
+	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 7
 
 	# And who has sent something else.
 	solve "$class/zoe" 02-context-pd-mr
 	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
 	assert_line 'grade-all: zoe has changed'
 	assert_line --regexp "^zoe +fail +20 +$(all_points) +0 +20( +0)+\$"
-	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 5
+	assert_equal "$(($(wc -l <"$scratch/out/.joblog") - 1))" 7
+
+	# A link is nobody's own work.
+	ln -s ann "$class/eve"
+	run -2 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
+	assert_line "grade-all: not taken, because it is a link: '$class/eve'"
+	assert_line --regexp '^eve +error +null +null'
+	rm "$class/eve"
 
 	# Other checks: all of them.
 	echo others >"$scratch/out/.checks"

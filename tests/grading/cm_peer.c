@@ -81,6 +81,9 @@ static void print_data(const char *what, const struct rdma_cm_event *event)
 	memcpy(&hello, param->private_data, sizeof(hello));
 	if (memcmp(hello.magic, "ping", sizeof(hello.magic)) != 0)
 		printf("%s other\n", what);
+	else if (!memchr(hello.text, '\0', sizeof(hello.text)))
+		printf("%s hello %u, a text without its zero\n", what,
+		       ntohl(hello.version));
 	else
 		printf("%s hello %u%s\n", what, ntohl(hello.version),
 		       strncmp(hello.text, CLIENT_TEXT, sizeof(hello.text)) ?

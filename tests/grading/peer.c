@@ -353,8 +353,8 @@ static int round_trip(struct peer *p, struct ibv_mr *out, struct ibv_mr *in,
 			continue;
 		}
 		received = 1;
-		if (!(wc.wc_flags & IBV_WC_WITH_IMM))
-			puts("an answer without an immediate value");
+		if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM)
+			puts("an answer that is no WRITE_WITH_IMM");
 		else if (ntohl(wc.imm_data) != imm + 1)
 			printf("immediate 0x%08x, not 0x%08x\n",
 			       ntohl(wc.imm_data), imm + 1);
@@ -432,20 +432,22 @@ static int introduce(struct peer *p, int sock)
  * one, and then a pause, so that a message which is sent without one is found;
  * three, so that whoever takes each message of credits for one is found in any
  * case; and all, which are more than it has slots. After that three at a time,
- * while it still has some. In all as many as messages are @left: none may be
- * lost.
+ * while it still has some. Four are the last ones: it gets them when it has
+ * none, see sink(). In all as many as messages are @left: none may be lost.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left)
 {
 	int credits = 3;
 
+	if (left <= SLOTS)
+		return arrived < posted ? 0 : left;
 	if (posted < SLOTS + 3 + MOST && arrived < posted)
 		return 0;
 	if (posted == SLOTS + 3)
 		credits = free_slots;
 	else if (free_slots < credits)
 		return 0;
-	return credits < left ? credits : left;
+	return credits < left - SLOTS ? credits : left - SLOTS;
 }
 
 static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
@@ -468,7 +470,7 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 		struct ibv_send_wr wr = {
 			.opcode = IBV_WR_SEND_WITH_IMM,
 			.send_flags = IBV_SEND_SIGNALED,
-		};
+		}, spare[SLOTS - 1];
 		int credits;
 
 		if (completion(p, &wc))
@@ -483,12 +485,22 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			continue;
 		if (posted == SLOTS)
 			puts("four");
-		if (arrived == posted)
+		if (arrived == posted && count - posted > SLOTS)
 			usleep(PAUSE * 1000);
 		for (int i = 0; i < credits; i++, posted++)
 			if (post_slot(p, mr, slots[--free_slots]))
 				return -1;
 		wr.imm_data = htonl(credits);
+		/*
+		 * Spare ones come with the last ones, so that they stand in
+		 * its queue before the completions of its last sends.
+		 */
+		for (int i = 0; posted == count && i < SLOTS - 1; i++) {
+			spare[i] = wr;
+			spare[i].imm_data = htonl(1);
+			spare[i].next = wr.next;
+			wr.next = &spare[i];
+		}
 		if (post_send(p, &wr))
 			return -1;
 	}

@@ -27,17 +27,29 @@
  * many as "received" says, if it is asked.
  *
  * "failing" is a verb, the number of the call that is the first to fail, and an
- * errno value. Verbs that release fail after they have done it, and so does
- * rdma_reject(). ibv_modify_qp() has the name of the state that it is to reach,
- * and "again-" before it if a queue pair has been taken to ERR meanwhile.
- * With "completion", the completion of that number is no success, and no other:
- * whoever takes it for one must not be stopped by the next one.
+ * errno value. The calls after it fail, too, because a program may try again.
+ * But of the completions and of the regions only one fails: whoever does not
+ * look at it must not be stopped by the next one. Verbs that release fail after
+ * they have done it, and so does rdma_reject(). Of the calls of
+ * ibv_get_cq_event() only the first one after each arming counts, because some
+ * programs take events until there are none. ibv_modify_qp() has the name of
+ * the state that it is to reach, and "again-" before it if a queue pair has
+ * been taken to ERR meanwhile. If "completion" fails, a completion has no
+ * success; if rdma_get_cm_event() does, it says of an address that was resolved
+ * that it was not.
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
  * seen. Here the grader is told; and how many events were acknowledged, too. It
  * believes only who knows the number "key". It is told, too, if a queue pair is
  * to send to another IPv4 address than "peer", which is a hexadecimal number.
+ *
+ * No completion is seen until as many sends are posted as "slots" says, or a
+ * second or two are over: then the grader is told that there were fewer.
+ *
+ * ibv_req_notify_cq() waits for an event before it returns, for as many
+ * milliseconds as "late" says. Nothing else makes sure that one comes between
+ * the arming and the next look at the queue.
  *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion.
@@ -51,6 +63,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,6 +72,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
@@ -77,7 +92,10 @@ int ioctl(int fd, unsigned long request, ...);
 
 /* Names of devices. */
 static char closed[64], armed[64], with_two_ports[3][64];
-static unsigned int v1_net, sent, received, key, peer;
+static unsigned int v1_net, sent, received, key, peer, slots;
+
+static int late;	/* milliseconds */
+static bool newly_armed;	/* and no event was asked for since */
 
 /* The verb that fails. */
 static struct {
@@ -103,35 +121,47 @@ enum word {
 	SENT = 4,	/* a SEND was posted */
 	EXTENDED = 5,	/* there are other functions to poll, or to post with */
 	ELSEWHERE = 6,	/* a queue pair is to send to another address */
+	FEWER = 7,	/* sends under way than there are slots */
+	RECEIVE = 8,	/* was posted */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
 #define MOST_ACKED 3000
 
-/* A send that is under way, of which @sum is the checksum. */
+/* A piece of the @send'th send, which is under way; @sum is its checksum. */
 struct under_way {
 	uint64_t wr_id, addr;
 	uint32_t length, sum;
+	unsigned int send;
 };
 
-#define MOST_SENDS 64
-static struct under_way under_way[MOST_SENDS];
-static int sends;
+#define MOST_PIECES 64
+static struct under_way under_way[MOST_PIECES];
+static int pieces;
+static unsigned int sends;
 static bool polls;	/* and so it is seen which sends have ended */
 static bool extended;	/* and so it is not */
 
-/* What a request has brought to @at, and will bring when it completes. */
+/*
+ * One thread may post while another one polls. And a signal may come meanwhile
+ * whose handler polls, too.
+ */
+static pthread_mutex_t queues = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+/* What the @request'th one has brought to @at, and will when it completes. */
 struct result {
 	uint64_t wr_id;
 	void *at;
 	uint32_t length;
+	unsigned int request;
 	unsigned char bytes[64];
 };
 
 #define MOST_RESULTS 16
 static struct result results[MOST_RESULTS];
 static int held;
+static unsigned int requested;
 
 static int (*real_poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*real_post_send)(struct ibv_qp *, struct ibv_send_wr *,
@@ -178,10 +208,14 @@ __attribute__((constructor)) static void read_settings(void)
 			read = fscanf(file, "%63s", armed);
 		} else if (strcmp(name, "v1") == 0) {
 			read = fscanf(file, "%u", &v1_net);
+		} else if (strcmp(name, "late") == 0) {
+			read = fscanf(file, "%d", &late);
 		} else if (strcmp(name, "peer") == 0) {
 			read = fscanf(file, "%x", &peer);
 		} else if (strcmp(name, "sent") == 0) {
 			read = fscanf(file, "%u", &sent);
+		} else if (strcmp(name, "slots") == 0) {
+			read = fscanf(file, "%u", &slots);
 		} else if (strcmp(name, "received") == 0) {
 			read = fscanf(file, "%u", &received);
 		} else if (strcmp(name, "key") == 0) {
@@ -230,7 +264,8 @@ static int error_of(const char *verb)
 	/* Once: a program that tries for ever must not fill the trace. */
 	if (failing.calls == failing.from)
 		tell(FAILED);
-	else if (strcmp(verb, "completion") == 0)
+	else if (strcmp(verb, "completion") == 0 ||
+		 strcmp(verb, "ibv_dereg_mr") == 0)
 		return 0;
 	return failing.err;
 }
@@ -401,52 +436,90 @@ static uint32_t sum_of(uint64_t addr, uint32_t length)
 	return sum;
 }
 
-static void send_begins(const struct ibv_send_wr *wr)
+/* One piece of a send; most have one. */
+static void piece_begins(const struct ibv_send_wr *wr,
+			 const struct ibv_sge *sge)
 {
-	struct under_way *new = &under_way[sends];
+	struct under_way *new = &under_way[pieces];
 
-	if (wr->opcode == IBV_WR_SEND)
-		tell(SENT);
-	if (wr->opcode != IBV_WR_SEND || wr->num_sge != 1 ||
-	    sends == MOST_SENDS)
+	if (pieces == MOST_PIECES)
 		return;
 	new->wr_id = wr->wr_id;
-	new->addr = wr->sg_list[0].addr;
+	new->send = sends;
+	new->addr = sge->addr;
 	/* The program may use the bytes of an inline send again at once. */
-	new->length = wr->send_flags & IBV_SEND_INLINE ? 0 :
-		      wr->sg_list[0].length;
+	new->length = wr->send_flags & IBV_SEND_INLINE ? 0 : sge->length;
 	new->sum = sum_of(new->addr, new->length);
-	for (int i = 0; i < sends; i++)
+	for (int i = 0; i < pieces; i++)
 		if (polls && under_way[i].addr == new->addr && new->length)
 			tell(REUSED);
-	sends++;
+	pieces++;
 }
 
+static void send_begins(const struct ibv_send_wr *wr)
+{
+	if (wr->opcode != IBV_WR_SEND)
+		return;
+	tell(SENT);
+	sends++;
+	for (int i = 0; i < wr->num_sge; i++)
+		piece_begins(wr, &wr->sg_list[i]);
+}
+
+/* All pieces of the first send with this wr_id. */
 static void send_ends(const struct ibv_wc *wc)
 {
-	for (int i = 0; i < sends; i++) {
-		const struct under_way done = under_way[i];
+	unsigned int send = 0;
+	int left = 0;
 
-		if (done.wr_id != wc->wr_id)
-			continue;
-		if (done.sum != sum_of(done.addr, done.length))
+	for (int i = 0; i < pieces; i++) {
+		const struct under_way piece = under_way[i];
+
+		if (!send && piece.wr_id == wc->wr_id)
+			send = piece.send;
+		if (piece.send != send)
+			under_way[left++] = piece;
+		else if (piece.sum != sum_of(piece.addr, piece.length))
 			tell(CHANGED);
-		sends--;
-		for (; i < sends; i++)
-			under_way[i] = under_way[i + 1];
-		return;
 	}
+	pieces = left;
 }
 
 /* Does it ask for a few bytes from the peer, and for a completion? */
 static bool brings(const struct ibv_send_wr *wr)
 {
-	return !wr->next && wr->num_sge == 1 &&
-	       wr->sg_list[0].length <= sizeof(results[0].bytes) &&
-	       (wr->send_flags & IBV_SEND_SIGNALED) &&
+	return (wr->send_flags & IBV_SEND_SIGNALED) &&
 	       (wr->opcode == IBV_WR_RDMA_READ ||
 		wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 		wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
+
+/*
+ * Keep in @before what stands now where these requests will bring few bytes:
+ * a result for each piece, of which there are MOST_RESULTS at most. Returns how
+ * many.
+ */
+static int before_requests(const struct ibv_send_wr *wr, struct result *before)
+{
+	int n = 0;
+
+	for (; wr; wr = wr->next) {
+		requested++;
+		for (int i = 0; brings(wr) && i < wr->num_sge; i++) {
+			const struct ibv_sge *sge = &wr->sg_list[i];
+
+			if (n == MOST_RESULTS ||
+			    sge->length > sizeof(before->bytes))
+				continue;
+			before[n].wr_id = wr->wr_id;
+			before[n].request = requested;
+			before[n].at = (void *)(uintptr_t)sge->addr;
+			before[n].length = sge->length;
+			memcpy(before[n].bytes, before[n].at, sge->length);
+			n++;
+		}
+	}
+	return n;
 }
 
 /* If the bytes at result->at have changed already, keep them, and undo that. */
@@ -463,17 +536,23 @@ static void hold_back(struct result result)
 	results[held++] = result;
 }
 
+/* All pieces of the first request with this wr_id. */
 static void deliver(uint64_t wr_id)
 {
+	unsigned int request = 0;
+	int left = 0;
+
 	for (int i = 0; i < held; i++) {
-		if (results[i].wr_id != wr_id)
-			continue;
-		memcpy(results[i].at, results[i].bytes, results[i].length);
-		held--;
-		for (; i < held; i++)
-			results[i] = results[i + 1];
-		return;
+		const struct result result = results[i];
+
+		if (!request && result.wr_id == wr_id)
+			request = result.request;
+		if (result.request != request)
+			results[left++] = result;
+		else
+			memcpy(result.at, result.bytes, result.length);
 	}
+	held = left;
 }
 
 struct ibv_device **ibv_get_device_list(int *count)
@@ -489,13 +568,33 @@ struct ibv_device **ibv_get_device_list(int *count)
 	return real(count);
 }
 
-static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
+/* Are some sends under way, and fewer than there are slots? See "slots". */
+static bool too_early(void)
+{
+	static time_t end;
+	struct timespec now;
+
+	if (sends == 0 || sends >= slots)
+		return false;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (end == 0)
+		end = now.tv_sec + 2;
+	if (now.tv_sec < end)
+		return true;
+	tell(FEWER);
+	slots = 0;
+	return false;
+}
+
+static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
 	int taken;
 
 	polls = true;
 	if (error_of("ibv_poll_cq"))
 		return -1;
+	if (too_early())
+		return 0;
 	taken = real_poll_cq(cq, count, wc);
 	for (int i = 0; i < taken; i++) {
 		if (wc[i].status == IBV_WC_SUCCESS &&
@@ -508,23 +607,52 @@ static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	return taken;
 }
 
+static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
+{
+	int taken;
+
+	pthread_mutex_lock(&queues);
+	taken = take(cq, count, wc);
+	pthread_mutex_unlock(&queues);
+	return taken;
+}
+
+static int post(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		struct ibv_send_wr **bad_wr)
+{
+	struct result before[MOST_RESULTS];
+	const int n = before_requests(wr, before);
+	const int err = real_post_send(qp, wr, bad_wr);
+
+	for (int i = 0; i < n && !err; i++)
+		hold_back(before[i]);
+	for (; wr && !(err && wr == *bad_wr); wr = wr->next)
+		send_begins(wr);
+	return err;
+}
+
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr)
 {
-	const bool few = brings(wr);
-	struct result result = { .wr_id = wr->wr_id };
 	int err;
 
-	if (few) {
-		result.at = (void *)(uintptr_t)wr->sg_list[0].addr;
-		result.length = wr->sg_list[0].length;
-		memcpy(result.bytes, result.at, result.length);
+	pthread_mutex_lock(&queues);
+	err = post(qp, wr, bad_wr);
+	pthread_mutex_unlock(&queues);
+	return err;
+}
+
+/* Arm @cq, and return late, so that an event may come before that. */
+static int arm(struct ibv_cq *cq, int solicited_only)
+{
+	const int err = real_req_notify_cq(cq, solicited_only);
+	struct pollfd event = { .events = POLLIN };
+
+	newly_armed = true;
+	if (late && cq->channel) {
+		event.fd = cq->channel->fd;
+		poll(&event, 1, late);
 	}
-	err = real_post_send(qp, wr, bad_wr);
-	if (few && !err)
-		hold_back(result);
-	for (; wr && !(err && wr == *bad_wr); wr = wr->next)
-		send_begins(wr);
 	return err;
 }
 
@@ -532,17 +660,21 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
 	const int err = error_of("ibv_req_notify_cq");
 
-	return err ? err : real_req_notify_cq(cq, solicited_only);
+	return err ? err : arm(cq, solicited_only);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr)
 {
-	const int err = error_of("ibv_post_recv");
+	int err = error_of("ibv_post_recv");
 
-	if (!err)
-		return real_post_recv(qp, wr, bad_wr);
-	*bad_wr = wr;
+	if (err) {
+		*bad_wr = wr;
+		return err;
+	}
+	err = real_post_recv(qp, wr, bad_wr);
+	for (; wr && !(err && wr == *bad_wr); wr = wr->next)
+		tell(RECEIVE);
 	return err;
 }
 
@@ -738,6 +870,21 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	return err;
 }
 
+int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
+		     void **cq_context)
+{
+	int (*real)(struct ibv_comp_channel *, struct ibv_cq **, void **);
+	const int err = newly_armed ? error_of("ibv_get_cq_event") : 0;
+
+	newly_armed = false;
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_get_cq_event", "IBVERBS_1.1");
+	return real(channel, cq, cq_context);
+}
+
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
 	void (*real)(struct ibv_cq *, unsigned int);
@@ -760,6 +907,11 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	if (err == 0 && (*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST &&
 	    requests < sizes)
 		size = data_sizes[requests++];
+	if (err == 0 && (*event)->event == RDMA_CM_EVENT_ADDR_RESOLVED &&
+	    error_of("rdma_get_cm_event")) {
+		(*event)->event = RDMA_CM_EVENT_ADDR_ERROR;
+		(*event)->status = -ETIMEDOUT;
+	}
 	if (size < 255) {
 		(*event)->param.conn.private_data_len = (uint8_t)size;
 		if (size == 0)

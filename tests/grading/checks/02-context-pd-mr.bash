@@ -9,12 +9,14 @@ points 02.5 4 broken 'broken.c registers the whole buffer' 'man 3 ibv_reg_mr'
 key='0[xX]([0-9a-fA-F]{1,8})'
 
 # In any world: no right at all; each letter alone, together and twice, and with a - between
-# them; refused ones, none of which comes first or last, so that the first and the last
-# region are forgotten by those who forget one. Nobody knows the words before: see vary().
+# them; the same rights one after the other; refused ones, none of which comes first or last,
+# so that the first and the last region are forgotten by those who forget one. Nobody knows
+# the words before: see vary().
 choose_rights() {
 	local middle=() ends=() word letters
 	shuffle ends L-RR LW LA RL
-	shuffle middle - L R WLWL LRRWA W A WR "${ends[@]:2}"
+	shuffle middle - L:LL R WLWL LRRWA W A WR "${ends[@]:2}"
+	read -ra middle <<<"${middle[*]//:/ }"
 	for word in "${ends[0]}" "${middle[@]}" "${ends[1]}"; do
 		vary letters "$word"
 		ask+=("$letters")
@@ -26,30 +28,14 @@ choose_rights() {
 	done
 }
 
-# Has the kernel got the flags that were asked for, in their order? Some may be missing, or
-# each may come more than once: how many regions there are is another question.
-right_flags() {
-	local letters flags i=0 want=()
-	calls_of reg_mr
-	for letters in "${granted[@]}"; do
-		access_flags "$letters"
-		want+=("$flags")
-		if [[ ${calls[i]:-} == *access=$flags ]]; then ((i += 1)); fi
-	done
-	for letters in "${refused[@]}"; do
-		find_lines "$letters: lkey $key rkey $key"
-		evidence="the flags of $letters would have been refused; printed: ${whole[*]}"
-		if ((${#whole[@]} && ${#calls[@]} > ${#granted[@]})); then return 1; fi
-	done
-	evidence="ibv_reg_mr(): ${calls[*]##*access=}; asked for: ${want[*]}"
-	local IFS=$'\n'
-	((i == ${#calls[@]})) || [[ $(uniq <<<"${calls[*]##*access=}") == $(uniq <<<"${want[*]}") ]]
-}
-
 right_count() {
 	kernel mr
 	calls_of asked
 	evidence="rdma resource show mr: ${#objects[@]}; ibv_reg_mr(): ${#calls[@]} calls"
+	# Of what a thread makes that has ended, rdma(8) says nothing.
+	if ((!${#objects[@]} && ${#calls[@]})); then
+		evidence+="; were they made by a thread that has ended?"
+	fi
 	((${#objects[@]} == ${#granted[@]} && ${#calls[@]} >= ${#ask[@]}))
 }
 
@@ -85,7 +71,7 @@ refused_with() {
 }
 
 check_exercise() {
-	local length verb ask=() granted=() refused=() errors=()
+	local length verb n verbs=() ask=() granted=() refused=() errors=()
 	random length 5000 60000
 	choose_rights
 	watch_registrations
@@ -122,10 +108,18 @@ check_exercise() {
 	run exercise 5000 L
 	expect 02.3 "the grader made ibv_reg_mr() fail with ${errors[0]% *}: not returned or printed" \
 		refused_with "${errors[0]% *}" L
-	# Both verbs that release return the error, and a program that ignores it ends with 0.
-	for verb in ibv_dereg_mr ibv_dealloc_pd; do
-		must_heed 02.4 "$verb() failed, and release() did not return -1" \
-			"$verb" 1 16 '*' exercise 5000 L
+	# Both verbs that release return the error, and a program that ignores it ends with 0. Nobody
+	# knows which of the runs has no error, and which of the regions the error.
+	random n 1 ${#granted[@]}
+	shuffle verbs "ibv_dereg_mr $n" 'ibv_dealloc_pd 1' nothing
+	for verb in "${verbs[@]}"; do
+		if [[ $verb == nothing ]]; then
+			run exercise "$length" "${ask[@]}"
+			expect 02.4 "the exit status is $status, in a second run" ends_with 0
+		else
+			must_heed 02.4 "${verb% *}() failed, and release() did not return -1" \
+				"${verb% *}" "${verb#* }" '*' exercise "$length" "${ask[@]}"
+		fi
 	done
 }
 
@@ -135,7 +129,8 @@ whole_buffer() {
 	calls_of reg_mr
 	field mrlen "${objects[0]:-}"
 	evidence="${objects[*]:-no region}"
-	((${#objects[@]} == 1)) && [[ $value == "$length" && ${calls[*]} == *access=0x[37bf] ]]
+	((${#objects[@]} == 1)) &&
+		[[ $value == "$length" && ${calls[*]##*access=0x} =~ ^[37bf](\ [37bf])*$ ]]
 }
 
 check_broken() {

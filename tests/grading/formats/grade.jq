@@ -1,7 +1,8 @@
 # The runner's records become grade.json, from which all else is made.
 
-# What a program has printed may hold anything; XML and terminals may not.
-def plain: gsub("[\\p{Cc}]"; "?");
+# What a program has printed may hold anything; XML and terminals may not: no control
+# characters, none that nobody has defined, and none that turn a line round.
+def plain: gsub("[\\p{C}\\p{Zl}\\p{Zp}]"; "?");
 # What differs from run to run, though nothing has changed.
 def steady: gsub(" ?\\bpid [0-9]+ comm [^ ]+"; "") |
 	gsub("\\b(?<key>[lr]key) 0x(?<digits>(?!0\\b)[0-9a-f]+)"; "\(.key) 0x\(.digits | gsub("."; "X"))");
@@ -47,6 +48,6 @@ def steady: gsub(" ?\\bpid [0-9]+ comm [^ ]+"; "") |
 	score: (if $error != "" then null else [ $tests[].score ] | add end),
 	max_score: (if $error != "" then null else [ $tests[].max_score ] | add end),
 	duration_ms: ($duration | tonumber),
-	message: $error,
+	message: ($error | plain),
 	tests: (if $error != "" then [] else $tests end)
 }

@@ -1,5 +1,5 @@
 # For $GITHUB_STEP_SUMMARY, which may have 1 MiB.
-def cell: gsub("[|`<>\\\\]"; " ") | .[:300];
+def cell: gsub("[|`<>\\\\]"; " ") | gsub("(?<mark>[][!*])"; "\\\(.mark)") | .[:300];
 if .status == "error" then "Not graded: \(.message | cell)" else
 	"**\(.score) of \(.max_score) points**, seed `\(.seed)`",
 	"",
