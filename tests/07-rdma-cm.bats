@@ -131,7 +131,7 @@ play() {
 @test "rdma_ping: a client that is earlier than its server tries again" {
 	start_client "$ours" $address
 	eventually grep -qx "rdma_ping: no server at $address port 7174" "$client_out"
-	listening_server "$ours"
+	start_server "$ours"
 	server_ends_with 0
 	client_ends_with 0
 	assert_line '3 rounds of 64 bytes'
