@@ -926,10 +926,18 @@ make_up_checks() {
 	run -0 make handout DIR="$scratch/handout"
 	cd "$scratch/handout"
 	[[ ! -e tests/grading/solutions && ! -e tests/grading/corpus && ! -e .git ]]
+	run grep -c '^4\. ' tests/grading/checks/*.hints.md
+	refute_line --regexp ':[1-9]'
+	diff <(cd "$project" && grep -hE '^(## |[123]\. )' tests/grading/checks/*.hints.md) \
+		<(grep -hE '^(## |[123]\. )' tests/grading/checks/*.hints.md)
 	run grep -rlE --include='*.[ch]' 'ifdef STARTER' .
 	assert_output ''
 	run limited make check-02 SEED=1
 	assert_line '        you      TODO 02.1 not written yet'
+	for _ in 1 2 3 4; do
+		run -0 make hint-02
+	done
+	assert_line 'hint 3 of 3'
 	rm 02-context-pd-mr/broken.c
 	touch 02-context-pd-mr/broken.c
 	make reset-02 <<<y
