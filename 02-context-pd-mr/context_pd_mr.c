@@ -300,8 +300,9 @@ out:
 	}
 
 	/*
-	 * ibv_close_device() returns -1 and sets errno. It comes last because
-	 * it would also release whatever still exists in this context.
+	 * ibv_close_device() returns -1 and sets errno. It comes last: the
+	 * kernel would drop what still exists in this context, but the memory
+	 * that the library has for these objects would be lost.
 	 */
 	if (context) {
 		if (ibv_close_device(context)) {

@@ -40,10 +40,7 @@
 #include "../common/names.h"
 #include "../common/options.h"
 
-/*
- * Each queue has room for QUEUE_SIZE requests, and the CQ for the completions
- * of all four queues: a send and a receive queue of A, and the same of B.
- */
+/* Each of the four queues has room for 2 requests, the CQ for all of them. */
 #define QUEUE_SIZE 2
 #define CQ_SIZE (4 * QUEUE_SIZE)
 

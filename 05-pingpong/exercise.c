@@ -119,7 +119,8 @@ static int take(const struct side *side, uint64_t slot, size_t size)
 	uint32_t begin = 0;
 
 	if (slot < SLOTS)
-		memcpy(&begin, side->memory + slot * side->size, sizeof(begin));
+		memcpy(&begin, side->memory + slot * side->size,
+		       size < sizeof(begin) ? size : sizeof(begin));
 	printf("got %zu bytes 0x%08x\n", size, ntohl(begin));
 	return 0;
 }
@@ -200,6 +201,7 @@ static int introduce(const struct side *side, struct ibv_context *context,
 	    gid_choose(context, PORT, &port, -1, &gid))
 		return -1;
 	local.gid = gid.gid;
+	local.lid = port.lid;
 	if (exchange_send_address(sock, &local) ||
 	    exchange_receive_address(sock, &remote))
 		return -1;

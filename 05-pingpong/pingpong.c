@@ -189,17 +189,17 @@ static int next_completion(struct ibv_cq *cq, int sock, int timeout,
 			   struct ibv_wc *wc)
 {
 	const long long deadline = deadline_after(timeout);
-	int n = 0;
+	unsigned int polls = 0;
+	int n;
 
-	while (n == 0) {
-		for (int i = 0; i < SPINS && n == 0; i++)
-			n = ibv_poll_cq(cq, 1, wc);
-		if (n == 0 && exchange_check_peer(sock))
+	while ((n = ibv_poll_cq(cq, 1, wc)) == 0) {
+		if (++polls % SPINS != 0)
+			continue;
+		if (exchange_check_peer(sock))
 			return -1;
-		if (n == 0 && clock_ns(CLOCK_MONOTONIC) > deadline)
+		if (clock_ns(CLOCK_MONOTONIC) > deadline)
 			return failed(ETIMEDOUT, "waiting for a completion");
-		if (n == 0)
-			sched_yield();	/* a peer on this CPU can run now */
+		sched_yield();	/* a peer on this CPU can run now */
 	}
 	if (n < 0) {
 		print_error(0, "ibv_poll_cq returned %d", n);

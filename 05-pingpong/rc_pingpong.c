@@ -271,7 +271,8 @@ static int sleep_until_event(struct ibv_comp_channel *channel, int sock,
 
 	if (ibv_get_cq_event(channel, &cq, &unused))
 		return failed(errno, "ibv_get_cq_event");
-	/* At once, because ibv_destroy_cq() would wait for it. */
+	/* Before ibv_destroy_cq(), which would wait for it. Many at a time
+	 * would be faster, because each call takes a lock. */
 	ibv_ack_cq_events(cq, 1);
 	return 0;
 }
@@ -513,7 +514,8 @@ int main(int argc, char *argv[])
 		if (post_receive(qp, mr, i))
 			goto out;
 	}
-	/* Inline, the CPU copies the message into the request: no DMA. */
+	/* Inline, the CPU copies the message into the request, so that the
+	 * device need not fetch it separately. */
 	if ((uint32_t)opt.size <= max_inline)
 		flags |= IBV_SEND_INLINE;
 

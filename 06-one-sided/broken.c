@@ -63,27 +63,36 @@ int main(int argc, char *argv[])
 	char *buf = calloc(1, size), piece[PIECE];
 
 	start_output();
+	if (missing(buf, "calloc"))
+		goto out;
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
 		status = no_device(list ? 0 : errno);
 		goto out;
 	}
 	context = ibv_open_device(list[0]);
-	if (missing(context, "ibv_open_device") || missing(buf, "calloc") ||
+	if (missing(context, "ibv_open_device") ||
 	    failed(ibv_query_port(context, 1, &path.port), "ibv_query_port") ||
 	    gid_choose(context, 1, &path.port, -1, &path.gid))
 		goto out;
 	pd = ibv_alloc_pd(context);
+	if (missing(pd, "ibv_alloc_pd"))
+		goto out;
 	cq = ibv_create_cq(context, 1, NULL, NULL, 0);
-	if (missing(pd, "ibv_alloc_pd") || missing(cq, "ibv_create_cq"))
+	if (missing(cq, "ibv_create_cq"))
 		goto out;
 	from = ibv_reg_mr(pd, piece, PIECE, 0);
+	if (missing(from, "ibv_reg_mr"))
+		goto out;
 	to = ibv_reg_mr(pd, buf, size, RIGHTS);
+	if (missing(to, "ibv_reg_mr"))
+		goto out;
 	init.send_cq = init.recv_cq = cq;
 	a = ibv_create_qp(pd, &init);
+	if (missing(a, "ibv_create_qp"))
+		goto out;
 	b = ibv_create_qp(pd, &init);
-	if (missing(from, "ibv_reg_mr") || missing(to, "ibv_reg_mr") ||
-	    missing(a, "ibv_create_qp") || missing(b, "ibv_create_qp") ||
+	if (missing(b, "ibv_create_qp") ||
 	    connection_init(a, 1, RIGHTS) || connection_init(b, 1, RIGHTS) ||
 	    connection_join(a, b, &path, depth) ||
 	    connection_join(b, a, &path, depth))

@@ -21,7 +21,11 @@
 /* "ADDR_RESOLVED" and so on: the constant without what all have in front. */
 static inline const char *event_name(enum rdma_cm_event_type type)
 {
-	return rdma_event_str(type) + strlen("RDMA_CM_EVENT_");
+	const char *name = rdma_event_str(type), front[] = "RDMA_CM_EVENT_";
+	const size_t length = strlen(front);
+
+	/* An event that the library does not know is "UNKNOWN EVENT". */
+	return strncmp(name, front, length) ? name : name + length;
 }
 
 /*

@@ -55,7 +55,7 @@ struct connection {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener;	/* the server's: hears of clients */
 	struct rdma_cm_id *id;		/* this end of the connection */
-	struct rdma_conn_param param;	/* what the client has asked for */
+	uint8_t initiator_depth;	/* READs at a time that a client serves */
 	enum ibv_qp_state state;	/* when last looked; RESET: no QP */
 	long long start;		/* when the program began */
 	int timeout;			/* of every wait, in seconds */
@@ -122,7 +122,7 @@ static int expect(struct connection *c, enum rdma_cm_event_type wanted)
 	status = event->status;
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
 		c->id = event->id;
-		c->param = event->param.conn;
+		c->initiator_depth = event->param.conn.initiator_depth;
 	}
 	event_status(status, words, sizeof(words));
 	err = report(c, event_name(type), words);
@@ -217,7 +217,7 @@ static int establish(struct connection *c, bool client)
 	int err;
 
 	/* In the event they have changed places: these are for us. */
-	if (!client && c->param.initiator_depth < 1) {
+	if (!client && c->initiator_depth < 1) {
 		print_error(0, "the client serves no RDMA READ");
 		print_hint("is the peer an rping, or a rdma_ping?");
 		return -1;

@@ -130,7 +130,8 @@ int no_device(int err)
 
 int released(const char *destroy, int result)
 {
-	/* ibv_close_device(3) returns -1 and sets errno; others return it. */
+	/* ibv_close_device(3) and the calls of librdmacm return -1 and set
+	 * errno. The other verbs return the errno value. */
 	int err = result < 0 ? errno : result;
 
 	if (result == 0) {

@@ -26,9 +26,9 @@ const char *gid_kind(const struct ibv_gid_entry *entry);
 /*
  * Choose the GID to send from, in the table of port @number: the one at
  * @index, or with @index -1 the best. RoCE v2 is better than v1, which routers
- * do not pass on; a GID made from an IPv4 address, which two hosts most likely
- * share, is better than one from IPv6; a link-local one comes last. InfiniBand
- * works without a GID: with @index -1, @gid becomes all zero there.
+ * do not pass on. Of v2, the best is a GID from an IPv4 address, because two
+ * hosts most likely share IPv4; then comes IPv6, and at last link-local IPv6.
+ * InfiniBand works without a GID: with @index -1, @gid becomes all zero there.
  * Returns 0, or -1 after an error message.
  */
 int gid_choose(struct ibv_context *context, int number,

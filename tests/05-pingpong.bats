@@ -206,7 +206,7 @@ teardown() { put_right; }
 	both_with "$window"
 	assert_equal "$(($(<"$counters/rdma_sends") - before))" 1000
 	assert_line --regexp '^4096000 bytes in [0-9]+\.[0-9]{2} seconds = [0-9]+\.[0-9]{2} Mbit/sec$'
-	assert_line --regexp '^1000 messages: at most [0-9]+ had come at a look$'
+	assert_line --regexp '^1000 messages: at most [0-9]+ from one ibv_poll_cq$'
 	assert_line 'verified: every byte of 1000 of 1000 messages'
 	output=$client_output
 	assert_sample "$project/05-pingpong/send_window.c"

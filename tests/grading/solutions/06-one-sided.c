@@ -336,6 +336,7 @@ static int introduce(struct side *side, struct ibv_context *context, bool lock)
 	    gid_choose(context, PORT_NUM, &path.port, -1, &path.gid))
 		return -1;
 	local.gid = path.gid.gid;
+	local.lid = path.port.lid;
 	if (exchange_send_address(side->sock, &local) ||
 	    connection_offer(side->sock, side->mr) ||
 	    exchange_receive_address(side->sock, &remote) ||
@@ -344,8 +345,9 @@ static int introduce(struct side *side, struct ibv_context *context, bool lock)
 		return -1;
 	puts("exchanged");
 	/*
-	 * Without a timeout, because nothing is lost here. On Soft-RoCE a READ
-	 * with a fence that is sent again waits for ever: see docs/errors.md.
+	 * Without a timeout, which only this exercise may do: a packet that is
+	 * lost would never be sent again. On Soft-RoCE a READ with a fence that
+	 * is sent again waits for ever: see docs/errors.md.
 	 */
 	return connection_start(side->qp, &path, depth, 0, &local, &remote);
 }
