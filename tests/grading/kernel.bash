@@ -498,15 +498,16 @@ right_receives() {
 	((${#receives[@]} == 4 && ${#slots[@]} == 4))
 }
 
-# reposted N MESSAGES: N receives were posted before the first message came. Are nearly as many
-# posted now? Some post several at a time; but however many there were at first, most of the
-# messages have a receive that was posted later. See world.c.
+# reposted N MESSAGES: N receives were posted before the first message came, and the program has
+# taken as many MESSAGES. Are nearly as many receives posted now? Some post several at a time;
+# but however many there were at first, most of the messages have a receive that was posted
+# later. See world.c.
 reposted() {
 	local spare=$(($1 / 4 < $2 / 2 ? $1 / 4 : $2 / 2))
 	evidence="$waiting receives are posted, $1 were"
 	((waiting >= $1 - spare)) || return
 	words_of 8 || return 0
-	evidence="${#calls[@]} receives were posted in all, $1 of them before $2 messages came"
+	evidence="${#calls[@]} receives were posted in all, $1 of them before $2 messages were taken"
 	((${#calls[@]} >= $1 + $2 - spare))
 }
 
