@@ -578,15 +578,31 @@ has_taken() {
 # --- the device --------------------------------------------------------------
 
 # Sets `objects` to the names of the devices that the program has open, also by a thread that
-# has ended: of those rdma(8) says nothing.
+# has ended: of those rdma(8) says nothing. A child may have inherited them, so of a child's
+# only those are added that the program itself does not have.
 open_devices() {
+	local process all opened name
+	opened_by "$pid"
+	objects=("${opened[@]}")
+	mapfile -t all <"$cg/$group/cgroup.procs"
+	for process in "${all[@]}"; do
+		[[ $process != "$pid" ]] || continue
+		opened_by "$process"
+		for name in "${opened[@]}"; do
+			[[ " ${objects[*]} " == *" $name "* ]] || objects+=("$name")
+		done
+	done
+}
+
+# opened_by PROCESS: sets `opened` to the names of the devices that it has open.
+opened_by() {
 	local file name
-	objects=()
-	for file in "/proc/$pid/fd"/*; do
+	opened=()
+	for file in "/proc/$1/fd"/*; do
 		file=$(readlink "$file")
 		if [[ $file == */uverbs* ]]; then
 			read -r name <"/sys/class/infiniband_verbs/${file##*/}/ibdev"
-			objects+=("$name")
+			opened+=("$name")
 		fi
 	done 2>/dev/null
 }
