@@ -55,7 +55,7 @@ struct connection {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener;	/* the server's: hears of clients */
 	struct rdma_cm_id *id;		/* this end of the connection */
-	uint8_t initiator_depth;	/* READs at a time that a client serves */
+	uint8_t initiator_depth;	/* how many READs the client serves */
 	enum ibv_qp_state state;	/* when last looked; RESET: no QP */
 	long long start;		/* when the program began */
 	int timeout;			/* of every wait, in seconds */
