@@ -192,11 +192,11 @@ write_hints() {
 	echo '{"tests":[{"id":"02.1","status":"pass"},{"id":"02.2","status":"fail"}]}' \
 		>build/grading/02-context-pd-mr/grade.json
 	run -0 make hint-02
-	assert_output $'02.2\nhint 1 of 3\n  One.'
+	assert_output $'02.2\nhint 1 of 3: the idea\n  One.'
 	for _ in 1 2 3; do
 		run -0 make hint-02
 	done
-	assert_output $'02.2\nhint 3 of 3\n  Three.'
+	assert_output $'02.2\nhint 3 of 3: man page and names\n  Three.'
 	echo '{"tests":[{"id":"02.3","status":"fail"}]}' >build/grading/02-context-pd-mr/grade.json
 	run -2 make hint-02
 	assert_line 'there are no hints for 02.3'
