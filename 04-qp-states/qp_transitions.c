@@ -1,11 +1,10 @@
 /*
  * qp_transitions.c - which steps between the states are taken, which refused
  *
- * One queue pair, its own peer, is enough to find out. And one struct with all
- * attributes is enough for every step, because the mask chooses which members
- * are read. First the program leaves each attribute in turn out of the mask,
- * then it sets some to a wrong value, and in the end it tries to go from every
- * state to every other.
+ * One queue pair, its own peer, is enough for that, and one struct with all
+ * attributes, because the mask chooses which members are read. First, the
+ * program leaves each attribute in turn out of the mask. Then it sets some to a
+ * wrong value, and in the end it tries to go from every state to every other.
  *
  *	qp_transitions [-d NAME]
  *

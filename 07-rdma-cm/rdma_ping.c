@@ -42,8 +42,7 @@
 #include "events.h"
 #include "rounds.h"
 
-/* Without an ACK, we send again after 4.096 us * 2^14 = 67 ms. The CM
- * takes 17 to 19, up to 2.1 s: one lost packet would cost that much. */
+/* Sent again after 4.096 us * 2^14 = 67 ms; the CM would take up to 2.1 s. */
 #define ACK_TIMEOUT 14
 /* A sender that is too early waits 0.64 ms. The CM would take 0: 655 ms. */
 #define RNR_TIMER 12
