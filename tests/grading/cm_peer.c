@@ -4,8 +4,9 @@
  *	cm_peer client PORT VERSION KIND ADDRESS
  *	cm_peer server PORT accept|refuse|silent
  *
- * client: asks with private data of KIND: a `hello` with VERSION, one with the
- * wrong `magic`, or `none`. Prints what it got for an answer.
+ * client: asks with private data of KIND: a `hello` with VERSION, one in whose
+ * magic a bit is wrong, of the first byte (`magic0`) or another, or `none`.
+ * Prints what it got for an answer.
  *
  * server: accepts or refuses one client, with a random version and a random
  * text that has no zero at its end; or refuses it, and says nothing (silent).
@@ -119,12 +120,15 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 		.retry_count = 6,
 	};
 	struct rdma_cm_event *event;
+	unsigned char bit;
 	char what[32];
 	bool connected;
 	struct rdma_cm_id *id;
 
-	if (!strcmp(kind, "magic"))
-		hello.magic[3] ^= 1;
+	if (!strncmp(kind, "magic", 5)) {
+		own_fault(getrandom(&bit, 1, 0) != 1, "getrandom");
+		hello.magic[strtoul(kind + 5, NULL, 0) % 4] ^= 1 << bit % 8;
+	}
 	if (!strcmp(kind, "none"))
 		param.private_data_len = 0;
 	own_fault(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0 ||

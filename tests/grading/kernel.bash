@@ -433,7 +433,7 @@ watch_copies() {
 	probe copy rxe_mr_copy "from=$from" "at=$at" "length=$length"
 }
 
-# written SIZE: has the driver written every byte of a region of this size?
+# written SIZE: has the driver written every byte of a region of this size, and none behind it?
 written() {
 	local region regions start end at length copies source sources
 	calls_of reg_mr "*length=$1 *"
@@ -445,7 +445,10 @@ written() {
 	for region in "${regions[@]}"; do
 		start=${region#start=} start=${start%% *} end=$start
 		while read -r at length; do
-			if ((at >= start && at <= end && at + length > end)); then
+			if ((at >= start && at < start + $1 && at + length > start + $1)); then
+				evidence="by RDMA, more than the $1 bytes were written"
+				return 1
+			elif ((at >= start && at <= end && at + length > end)); then
 				end=$((at + length))
 			fi
 		done <<<"$copies"
@@ -527,7 +530,8 @@ seen_sends() {
 	((${#sends[@]}))
 }
 
-# right_sends SIZE: is what each SEND sends in the slot that its wr_id names, of SIZE bytes?
+# right_sends SIZE: is what each SEND sends in one of four slots, of SIZE bytes, and is that the
+# one that its wr_id names?
 # Those that are inline (flag 8) have no address.
 right_sends() {
 	local send opcode flags id address first=''
@@ -536,7 +540,7 @@ right_sends() {
 		if ((opcode == 2 && !(flags & 8))); then
 			: "${first:=$((address - id * $1))}"
 			evidence="wr_id $id: sends what is $((address - first)) bytes after slot 0"
-			((address == first + id * $1)) || return
+			((id < 4 && address == first + id * $1)) || return
 		fi
 	done
 }

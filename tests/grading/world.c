@@ -15,7 +15,7 @@
  * but the one of the last device is ACTIVE, and has a second GID. Their tables
  * are smaller, because ibv_query_gid_table() cannot ask for the GIDs of two
  * tables of Soft-RoCE: the length of an answer has 16 bits. The device that is
- * named by "closed" cannot be opened.
+ * named by "closed" cannot be opened: the number behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1". Each
@@ -40,16 +40,18 @@
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
- * seen. Here the grader is told; and how many events were acknowledged, too. It
+ * seen. Here the grader is told; and which events were acknowledged, too. It
  * believes only who knows the number "key". It is told, too, if a queue pair is
  * to send to another IPv4 address than "peer", which is a hexadecimal number.
  *
  * No completion is seen until as many sends are posted as "slots" says, or a
  * second or two are over: then the grader is told that there were fewer.
  *
- * ibv_req_notify_cq() waits for an event before it returns, for as many
- * milliseconds as "late" says. Nothing else makes sure that one comes between
- * the arming and the next look at the queue.
+ * If there is a "late", ibv_req_notify_cq() tells the grader that it was called,
+ * and waits as long as the grader has a file in its way. Then it arms the queue,
+ * and waits for an event, for as many milliseconds. Nothing else makes sure that
+ * a message comes just before the arming, or between the arming and the next
+ * look at the queue.
  *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion.
@@ -89,11 +91,13 @@
 int ioctl(int fd, unsigned long request, ...);
 
 #define SETTINGS 9	/* the descriptor */
+#define WAIT "/work/wait"
 
 /* Names of devices. */
 static char closed[64], armed[64], with_two_ports[3][64];
 static unsigned int v1_net, sent, received, key, peer, slots;
 
+static int closed_err;
 static int late;	/* milliseconds */
 static bool newly_armed;	/* and no event was asked for since */
 
@@ -123,6 +127,9 @@ enum word {
 	ELSEWHERE = 6,	/* a queue pair is to send to another address */
 	FEWER = 7,	/* sends under way than there are slots */
 	RECEIVE = 8,	/* was posted */
+	ARMS = 9,	/* a queue, in a moment */
+	TAKEN = 10,	/* an event of the RDMA CM */
+	RETURNED = 11,	/* such an event, by rdma_ack_cm_event() */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
@@ -199,7 +206,8 @@ __attribute__((constructor)) static void read_settings(void)
 		int read = 0;
 
 		if (strcmp(name, "closed") == 0) {
-			read = fscanf(file, "%63s", closed);
+			read = fscanf(file, "%63s %d", closed,
+				      &closed_err) == 2;
 		} else if (strcmp(name, "two-ports") == 0) {
 			read = fscanf(file, "%63s %63s %63s", with_two_ports[0],
 				      with_two_ports[1],
@@ -642,12 +650,17 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	return err;
 }
 
-/* Arm @cq, and return late, so that an event may come before that. */
+/* Arm @cq late, and return late, so that something may come before. */
 static int arm(struct ibv_cq *cq, int solicited_only)
 {
-	const int err = real_req_notify_cq(cq, solicited_only);
 	struct pollfd event = { .events = POLLIN };
+	int err;
 
+	if (late)
+		tell(ARMS);
+	for (int i = 0; late && i < 500 && !access(WAIT, F_OK); i++)
+		poll(NULL, 0, 10);
+	err = real_req_notify_cq(cq, solicited_only);
 	newly_armed = true;
 	if (late && cq->channel) {
 		event.fd = cq->channel->fd;
@@ -684,25 +697,54 @@ static int query_device_ex(struct ibv_context *context,
 {
 	const int err = real_query_device_ex(context, input, attr, size);
 
-	if (!err && is_one(has_two_ports, context->cmd_fd))
+	if (!err && is_one(has_two_ports, context->cmd_fd)) {
 		attr->orig_attr.phys_port_cnt = 2;
+		if (size >= sizeof(*attr))
+			attr->phys_port_cnt_ex = 2;
+	}
 	return err;
+}
+
+static void is_extended(void)
+{
+	extended = true;
+	tell(EXTENDED);
 }
 
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
 				      struct ibv_cq_init_attr_ex *attr)
 {
-	extended = true;
-	tell(EXTENDED);
-	return real_create_cq_ex(context, attr);
+	struct ibv_cq_ex *cq = real_create_cq_ex(context, attr);
+
+	if (cq)
+		is_extended();
+	return cq;
 }
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 				   struct ibv_qp_init_attr_ex *attr)
 {
-	extended = true;
-	tell(EXTENDED);
-	return real_create_qp_ex(context, attr);
+	struct ibv_qp *qp = real_create_qp_ex(context, attr);
+
+	if (qp && attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		is_extended();
+	return qp;
+}
+
+/* It returns an errno value, and errno itself means nothing. */
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port,
+		      uint32_t index, struct ibv_gid_entry *entry,
+		      uint32_t flags, size_t size)
+{
+	int (*real)(struct ibv_context *, uint32_t, uint32_t,
+		    struct ibv_gid_entry *, uint32_t, size_t);
+	int err;
+
+	*(void **)&real = dlsym(RTLD_NEXT, "_ibv_query_gid_ex");
+	err = real(context, port, index, entry, flags, size);
+	if (err)
+		errno = 0;
+	return err;
 }
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
@@ -724,7 +766,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 	read_settings();
 	if (strcmp(closed, device->name) == 0) {
-		errno = EACCES;
+		errno = closed_err;
 		return NULL;
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1");
@@ -904,6 +946,8 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	read_settings();
 	*(void **)&real = dlsym(RTLD_NEXT, "rdma_get_cm_event");
 	err = real(channel, event);
+	if (err == 0)
+		tell(TAKEN);
 	if (err == 0 && (*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST &&
 	    requests < sizes)
 		size = data_sizes[requests++];
@@ -918,6 +962,15 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 			(*event)->param.conn.private_data = NULL;
 	}
 	return err;
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	int (*real)(struct rdma_cm_event *);
+
+	tell(RETURNED);
+	*(void **)&real = dlsym(RTLD_NEXT, "rdma_ack_cm_event");
+	return real(event);
 }
 
 /* Refused is refused, but the program is told of an error. */

@@ -38,47 +38,45 @@ add_port() {
 # its first IPv4 GID of RoCE v2; and another right one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local groups=(0 0 0 0 0)
-	world[closed]=$device
+	local groups=(0 0 0 0 0) place
+	world[closed]="$device $((1 + RANDOM % 40))"
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
-	shuffle digits 0 1 2 3
+	shuffle digits 0 1 2 3 4
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
-	random last 2 250
-	random old 20 120
-	random net 20 120
-	((net += net == old, third = 252 - last, gone = 1 + last % 125, n = 129 + old % 7))
+	for i in last third old net; do random "$i" 20 120; done
+	((net += net == old, gone = 1 + last % 90, n = 129 + old % 7))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [armed]=${names[0]} [two-ports]="${names[0]} ${names[2]} ${names[3]}")
 	addresses[0]="10.7.0.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
-	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 0:0:0:0:0:ff:a$old:1/64 10.$old.$third.$last/24"
+	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64 ::ffff:0:a$net:1/64"
+	addresses[1]+=" 10.$old.$third.$last/24"
 	# One that differs from an IPv4 address in one byte, of which nobody knows the number.
 	random i 1 8
 	groups[i / 2]=$((i % 2 ? 1 : 100))
 	printf -v 'addresses[1]' '%s %s:%s:%s:%s:%s:ffff:a02:2/64' "${addresses[1]}" "${groups[@]}"
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
 	addresses[3]="10.9.1.$last/24"
-	shuffle order 0 1
-	for i in "${order[@]}" 2 3; do add_device "$i"; done
+	addresses[4]='fd00:200::1/64' # before or behind the right one, which has no place of its own
+	shuffle place 4 ''
+	shuffle order 0 1 ${place[0]}
+	for i in "${order[@]}" 2 ${place[1]} 3; do add_device "$i"; done
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# The kernel fills the first free entry of its table, a moment later.
-	has_gid "${names[2]}" "10.$old.$((third + 1)).$last"
-	v1=$index
+	has_gid "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
 	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
-	has_gid "${names[2]}" "10.$net.$third.$last"
-	right=$index
+	has_gid "${names[2]}" "10.$net.$third.$last" && right=$index
+	address=("${address[@]:gone:17 + old % 20}")
 	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
-		"address delete ${address[gone]} dev ${interfaces[2]}" \
+		"${address[@]/#/address delete dev ${interfaces[2]} }" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
 	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
-	has_gid "${names[1]}" "10.$old.$third.$last"
-	pretend "${names[1]}" 1 "$index"
+	has_gid "${names[1]}" "10.$old.$third.$last" && pretend "${names[1]}" 1 "$index"
 	add_port "${names[0]}" '3: ARMED'
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,2}/state
-	add_port "${names[2]}" '3: ARMED'
-	pretend "${names[2]}" 2 "$v1"
+	add_port "${names[2]}" '3: ARMED' && pretend "${names[2]}" 2 "$v1"
 	add_port "${names[3]}" '4: ACTIVE'
 }
 
@@ -139,12 +137,14 @@ check_exercise() {
 	# What is left has nothing to choose.
 	nothing 77 "devices that have no ACTIVE port and IPv4 GID" || return
 	# Then there is no list. ENOSYS is a kernel without RDMA.
+	random i 39 130
+	error_names[$i]="number $i"
 	shuffle errors "${!error_names[@]}"
 	for i in "${errors[@]}"; do
 		fails ibv_get_device_list 1 "$i"
 		nothing $((i == 38 ? 77 : 1)) "the error ${error_names[$i]}" || return
 	done
 	fails
-	printf 'link delete %s\n' "${names[0]}" "${names[1]}" "$device" | rdma -b -
+	printf 'link delete %s\n' "${names[@]:0:2}" "${names[4]}" "$device" | rdma -b -
 	nothing 77 "no devices at all" && ok 01.5
 }

@@ -71,7 +71,7 @@ refused_with() {
 }
 
 check_exercise() {
-	local length verb n verbs=() ask=() granted=() refused=() errors=()
+	local length verb n verbs=() ask=() granted=() refused=() errors=() others=() letters
 	random length 5000 60000
 	choose_rights
 	watch_registrations
@@ -99,15 +99,17 @@ check_exercise() {
 			go && finish && expect 02.4 "the exit status is $status" ends_with 0 && ok 02.4
 	fi
 	# What means nothing is no right, and not no rights.
-	run exercise 100 Lw
-	expect 02.1 "the letters Lw are taken for rights: not -1" \
-		printed '*not the letters of rights: Lw'
+	shuffle others w l r a X Z 0 7 + _
+	vary letters "L${others[0]}"
+	run exercise 100 "$letters"
+	expect 02.1 "the letters $letters are taken for rights: not -1" \
+		printed "*not the letters of rights: $letters"
 	# Any other error is a refusal, too, and no failure of the program.
 	shuffle errors 'EAGAIN 11' 'ENOMEM 12' 'EFAULT 14' 'EBUSY 16'
 	fails ibv_reg_mr 1 "${errors[0]#* }"
-	run exercise 5000 L
+	run exercise 5000 L W
 	expect 02.3 "the grader made ibv_reg_mr() fail with ${errors[0]% *}: not returned or printed" \
-		refused_with "${errors[0]% *}" L
+		refused_with "${errors[0]% *}" L W
 	# Both verbs that release return the error, and a program that ignores it ends with 0. Nobody
 	# knows which of the runs has no error, and which of the regions the error.
 	random n 1 ${#granted[@]}

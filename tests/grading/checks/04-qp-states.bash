@@ -116,7 +116,7 @@ delivered() {
 	counted rdma_sends
 	calls_of create
 	evidence+=", exit status $status, ${#calls[@]} queue pairs"
-	((${#found[@]} == 1 && value && !status && ${#calls[@]} == 2))
+	((${#found[@]} == 1 && value && !status && ${#calls[@]} == 2)) && received 1
 }
 
 check_broken() {
@@ -127,6 +127,7 @@ check_broken() {
 	random "psn[1]" 65536 8000000
 	random "psn[0]" $((psn[1] + 1)) $((psn[1] + 8000000))
 	probe create rxe_create_qp
+	watch_completions
 	start broken "${psn[@]}"
 	reach 04.6 connected || return
 	kernel qp

@@ -127,6 +127,7 @@ check_errors() {
 		INIT 1 '*connecting the queue pair: ERROR*' exercise "$@"
 	must_heed 05.2 "ibv_post_recv() failed, and post_receive() did not return -1" \
 		ibv_post_recv 2 '*' exercise "$@"
+	if printed 'CHECKPOINT connected'; then fail 05.2 "it went on after that"; fi
 	must_heed 05.5 "a receive could not be posted again, and receive_all() did not return -1" \
 		ibv_post_recv 5 '*' exercise "$@"
 	if printed 'CHECKPOINT credit'; then fail 05.5 "its credit was given all the same"; fi
