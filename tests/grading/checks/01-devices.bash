@@ -39,7 +39,7 @@ add_port() {
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
 	local groups=(0 0 0 0 0) place
-	world[closed]="$device $((1 + RANDOM % 40))"
+	world[closed]="$device $((12 + RANDOM % 13))" # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits 0 1 2 3 4

@@ -110,7 +110,7 @@ the_last() {
 	until_called arm $((${#calls[@]} + 1)) && burst 1
 	expect 03.4 "did not go on after an event whose message was taken before" at arming
 	before_arming burst "${sizes[3]}"
-	expect 03.4 "sleeps although messages came before the arming: no event tells" takes_the_end
+	expect 03.4 "messages before the arming raise no event, and were not taken" takes_the_end
 	finish
 	unset 'world[late]'
 }
