@@ -40,7 +40,7 @@
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
- * seen. Here the grader is told; and of events that are acknowledged, too. It
+ * seen. Here the grader is told; and which events were acknowledged, too. It
  * believes only who knows the number "key". It is told, too, if a queue pair is
  * to send to another IPv4 address than "peer", which is a hexadecimal number.
  *
@@ -130,7 +130,6 @@ enum word {
 	ARMS = 9,	/* a queue, in a moment */
 	TAKEN = 10,	/* an event of the RDMA CM */
 	RETURNED = 11,	/* such an event, by rdma_ack_cm_event() */
-	RELEASED = 12,	/* a region or a domain */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
@@ -852,7 +851,6 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	int (*real)(struct ibv_mr *);
 	int result;
 
-	tell(RELEASED);
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dereg_mr", "IBVERBS_1.1");
 	result = real(mr);
 	return err ? err : result;
@@ -864,7 +862,6 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	int (*real)(struct ibv_pd *);
 	int result;
 
-	tell(RELEASED);
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dealloc_pd", "IBVERBS_1.1");
 	result = real(pd);
 	return err ? err : result;

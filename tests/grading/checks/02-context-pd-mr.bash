@@ -121,7 +121,6 @@ check_exercise() {
 		else
 			must_heed 02.4 "${verb% *}() failed, and release() did not return -1" \
 				"${verb% *}" "${verb#* }" '*' exercise "$length" "${ask[@]}"
-			expect 02.4 "a release failed, and release() did not go on" called_release $((${#granted[@]} + 1))
 		fi
 	done
 }
