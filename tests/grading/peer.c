@@ -431,8 +431,8 @@ static int introduce(struct peer *p, int sock)
  * How many credits the other side gets now. At first none as long as it has
  * one, and then a pause, so that a message which is sent without one is found;
  * three, so that whoever takes each message of credits for one is found in any
- * case; and all, which are more than it has slots. After that three to five at a
- * time, while it still has some: fewer would be more messages than it has
+ * case; and all, which are more than it has slots. After that three to five at
+ * a time, while it still has some: fewer would be more messages than it has
  * receives for. Four are the last ones: it gets them when it has none, see
  * sink(). In all as many as messages are @left: none may be lost.
  */

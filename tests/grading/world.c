@@ -10,12 +10,13 @@
  * port is ARMED here, and not DOWN. The ports of the device that is named by
  * "armed" are ARMED although its interface is up.
  *
- * The devices that are named by "two-ports" have two: their own is the second
- * one. The first one has one GID, at index 0: RoCE v2, 10.3.0.1. It is ARMED,
- * but the one of the last device is ACTIVE, and has a second GID. Their tables
- * are smaller, because ibv_query_gid_table() cannot ask for the GIDs of two
- * tables of Soft-RoCE: the length of an answer has 16 bits. The device that is
- * named by "closed" cannot be opened: the number behind it is the errno value.
+ * The devices that are named by "three-ports" have three: their own is the
+ * third one. The other two are ARMED; the first one has one GID, at index 0:
+ * RoCE v2, 10.3.0.1. But the first port of the last device is ACTIVE, and has a
+ * second GID. Their tables are smaller, because ibv_query_gid_table() cannot
+ * ask for the GIDs of several tables of Soft-RoCE: the length of an answer has
+ * 16 bits. The device that is named by "closed" cannot be opened: the number
+ * behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1". Each
@@ -47,11 +48,11 @@
  * No completion is seen until as many sends are posted as "slots" says, or a
  * second or two are over: then the grader is told that there were fewer.
  *
- * If there is a "late", ibv_req_notify_cq() tells the grader that it was called,
- * and waits as long as the grader has a file in its way. Then it arms the queue,
- * and waits for an event, for as many milliseconds. Nothing else makes sure that
- * a message comes just before the arming, or between the arming and the next
- * look at the queue.
+ * If there is a "late", ibv_req_notify_cq() tells the grader that it was
+ * called, and waits as long as the grader has a file in its way. Then it arms
+ * the queue, and waits for an event, for as many milliseconds. Nothing else
+ * makes sure that a message comes just before the arming, or between the arming
+ * and the next look at the queue.
  *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion.
@@ -86,7 +87,8 @@
 #define FAR 256		/* an address has a byte for the index */
 #define LAST (FAR - 1)
 #define LINK_UP 5	/* a phys_state, see ibv_query_port(3) */
-#define GIDS 256	/* room in the table of each of two ports */
+#define PORTS 3
+#define GIDS 256	/* room in the table of each of them */
 
 int ioctl(int fd, unsigned long request, ...);
 
@@ -94,7 +96,7 @@ int ioctl(int fd, unsigned long request, ...);
 #define WAIT "/work/wait"
 
 /* Names of devices. */
-static char closed[64], armed[64], with_two_ports[3][64];
+static char closed[64], armed[64], with_three_ports[3][64];
 static unsigned int v1_net, sent, received, key, peer, slots;
 
 static int closed_err;
@@ -114,8 +116,8 @@ static int sizes, requests;
 
 /* The device that is open there. */
 #define DESCRIPTORS 256
-static bool has_two_ports[DESCRIPTORS], is_armed[DESCRIPTORS];
-static bool both_active[DESCRIPTORS];
+static bool has_three_ports[DESCRIPTORS], is_armed[DESCRIPTORS];
+static bool two_active[DESCRIPTORS];
 
 /* What the grader is told: see tell(). */
 enum word {
@@ -208,10 +210,10 @@ __attribute__((constructor)) static void read_settings(void)
 		if (strcmp(name, "closed") == 0) {
 			read = fscanf(file, "%63s %d", closed,
 				      &closed_err) == 2;
-		} else if (strcmp(name, "two-ports") == 0) {
-			read = fscanf(file, "%63s %63s %63s", with_two_ports[0],
-				      with_two_ports[1],
-				      with_two_ports[2]) == 3;
+		} else if (strcmp(name, "three-ports") == 0) {
+			read = fscanf(file, "%63s %63s %63s",
+				      with_three_ports[0], with_three_ports[1],
+				      with_three_ports[2]) == 3;
 		} else if (strcmp(name, "armed") == 0) {
 			read = fscanf(file, "%63s", armed);
 		} else if (strcmp(name, "v1") == 0) {
@@ -316,44 +318,45 @@ static void *memory_of(const struct ib_uverbs_attr *attr)
 	return (void *)(uintptr_t)attr->data;
 }
 
-/* Ask the kernel about @port. Of two ports, it has the second. */
+/* Ask the kernel about @port. It has one, and says the same of all @three. */
 static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
-		       struct ib_uverbs_attr *port, bool two)
+		       struct ib_uverbs_attr *port, bool three)
 {
 	const uint64_t asked = port->data;
 	int result;
 
-	if (two && asked == 2)
-		port->data = 1;
+	if (three && asked <= PORTS)
+		port->data = !!asked;
 	result = (int)syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr);
 	port->data = asked;
 	return result;
 }
 
-static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
+static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
 	const bool not_active = is_one(is_armed, fd);
 	struct ib_uverbs_attr *port =
 		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
 	struct ib_uverbs_query_port_resp_ex *resp =
 		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP));
-	const int result = ask_of_port(fd, hdr, port, two);
+	const int result = ask_of_port(fd, hdr, port, three);
 
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
-	if (two)
+	if (three)
 		resp->legacy_resp.gid_tbl_len = GIDS;
-	if (two && port->data == 1)
-		resp->legacy_resp.state = is_one(both_active, fd) ?
-					  IBV_PORT_ACTIVE : IBV_PORT_ARMED;
+	if (three && port->data < PORTS)
+		resp->legacy_resp.state =
+			port->data == 1 && is_one(two_active, fd) ?
+				IBV_PORT_ACTIVE : IBV_PORT_ARMED;
 	else if (not_active ||
 		 resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
 	return 0;
 }
 
-static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
+static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
 	const int id = UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY;
 	struct ib_uverbs_gid_entry *entry = memory_of(attribute(hdr, id));
@@ -366,11 +369,11 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 		set_entry(entry, (uint32_t)port->data, FAR, 5);
 		return 0;
 	}
-	if (two && port->data == 1 && index <= is_one(both_active, fd)) {
+	if (three && port->data == 1 && index <= is_one(two_active, fd)) {
 		set_entry(entry, 1, (uint32_t)index, index ? 4 : 3);
 		return 0;
 	}
-	if (two && port->data == 1) {
+	if (three && port->data < PORTS) {
 		errno = ENODATA;
 		return -1;
 	}
@@ -378,15 +381,15 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 		set_entry(entry, (uint32_t)port->data, LAST, 0);
 		return 0;
 	}
-	if (ask_of_port(fd, hdr, port, two))
+	if (ask_of_port(fd, hdr, port, three))
 		return -1;
 	entry->port_num = (uint32_t)port->data;
 	change_gid(entry);
 	return 0;
 }
 
-/* With two ports, the GID at index 0 gives its place to that of the other. */
-static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
+/* With three ports, the GID at index 0 gives its place to that of the first. */
+static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
 	const struct ib_uverbs_attr *answer =
 		attribute(hdr, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
@@ -399,21 +402,21 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool two)
 		return -1;
 	for (size_t i = 0; i < *count; i++) {
 		change_gid(&entries[i]);
-		if (two)
-			entries[i].port_num = 2;
-		if (two && entries[i].gid_index == 0)
+		if (three)
+			entries[i].port_num = PORTS;
+		if (three && entries[i].gid_index == 0)
 			set_entry(&entries[i], 1, 0, 3);
 	}
-	if (is_one(both_active, fd) && *count < room)
+	if (is_one(two_active, fd) && *count < room)
 		set_entry(&entries[(*count)++], 1, 1, 4);
 	if (*count < room)
-		set_entry(&entries[(*count)++], two ? 2 : 1, LAST, 0);
+		set_entry(&entries[(*count)++], three ? PORTS : 1, LAST, 0);
 	return 0;
 }
 
 int ioctl(int fd, unsigned long request, ...)
 {
-	const bool two = is_one(has_two_ports, fd);
+	const bool three = is_one(has_three_ports, fd);
 	struct ib_uverbs_ioctl_hdr *hdr;
 	va_list args;
 
@@ -424,11 +427,11 @@ int ioctl(int fd, unsigned long request, ...)
 	if (request == RDMA_VERBS_IOCTL &&
 	    hdr->object_id == UVERBS_OBJECT_DEVICE) {
 		if (hdr->method_id == UVERBS_METHOD_QUERY_PORT)
-			return query_port(fd, hdr, two);
+			return query_port(fd, hdr, three);
 		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
-			return query_gid(fd, hdr, two);
+			return query_gid(fd, hdr, three);
 		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
-			return query_gids(fd, hdr, two);
+			return query_gids(fd, hdr, three);
 	}
 	return (int)syscall(SYS_ioctl, fd, request, hdr);
 }
@@ -697,10 +700,10 @@ static int query_device_ex(struct ibv_context *context,
 {
 	const int err = real_query_device_ex(context, input, attr, size);
 
-	if (!err && is_one(has_two_ports, context->cmd_fd)) {
-		attr->orig_attr.phys_port_cnt = 2;
+	if (!err && is_one(has_three_ports, context->cmd_fd)) {
+		attr->orig_attr.phys_port_cnt = PORTS;
 		if (size >= sizeof(*attr))
-			attr->phys_port_cnt_ex = 2;
+			attr->phys_port_cnt_ex = PORTS;
 	}
 	return err;
 }
@@ -754,8 +757,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
 	err = real(context, attr);
-	if (!err && is_one(has_two_ports, context->cmd_fd))
-		attr->phys_port_cnt = 2;
+	if (!err && is_one(has_three_ports, context->cmd_fd))
+		attr->phys_port_cnt = PORTS;
 	return err;
 }
 
@@ -774,12 +777,12 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!context)
 		return NULL;
 	if (context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS) {
-		both_active[context->cmd_fd] =
-			strcmp(with_two_ports[2], device->name) == 0;
-		has_two_ports[context->cmd_fd] =
-			both_active[context->cmd_fd] ||
-			strcmp(with_two_ports[0], device->name) == 0 ||
-			strcmp(with_two_ports[1], device->name) == 0;
+		two_active[context->cmd_fd] =
+			strcmp(with_three_ports[2], device->name) == 0;
+		has_three_ports[context->cmd_fd] =
+			two_active[context->cmd_fd] ||
+			strcmp(with_three_ports[0], device->name) == 0 ||
+			strcmp(with_three_ports[1], device->name) == 0;
 		is_armed[context->cmd_fd] = strcmp(armed, device->name) == 0;
 	}
 

@@ -21,20 +21,21 @@ pretend() {
 	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/$2/gid_attrs/types/$3"
 }
 
-# add_port DEVICE STATE: a second port, which is the real one. The first one has this state.
-add_port() {
+# add_ports DEVICE STATE: two more; the third one is the real one. The first one has this state.
+add_ports() {
 	local ports=/sys/class/infiniband/$1/ports
 	mount -t tmpfs -o mode=0755 ports "$root$ports"
-	mkdir -p "$root$ports"/{1/{gids,gid_attrs/types},2}
+	mkdir -p "$root$ports"/{{1,2}/{gids,gid_attrs/types},3}
 	echo "$2" >"$root$ports/1/state"
+	echo '3: ARMED' >"$root$ports/2/state"
 	echo RoCE v2 >"$root$ports/1/gid_attrs/types/0"
 	echo 0000:0000:0000:0000:0000:ffff:0a03:0001 >"$root$ports/1/gids/0"
-	mount --bind "$ports/1" "$root$ports/2"
+	mount --bind "$ports/1" "$root$ports/3"
 }
 
-# The guest's own device, which would be right, but cannot be opened; one that has two ports,
-# neither of them ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1;
-# the right one: at its second port, with more than 128 entries, a gap and one of RoCE v1 before
+# The guest's own device, which would be right, but cannot be opened; one that has three ports,
+# none of them ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1;
+# the right one: at its third port, with more than 128 entries, a gap and one of RoCE v1 before
 # its first IPv4 GID of RoCE v2; and another right one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
@@ -47,7 +48,7 @@ make_world() {
 	for i in last third old net; do random "$i" 20 120; done
 	((net += net == old, gone = 1 + last % 90, n = 129 + old % 7))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
-	world+=([v1]=$old [armed]=${names[0]} [two-ports]="${names[0]} ${names[2]} ${names[3]}")
+	world+=([v1]=$old [armed]=${names[0]} [three-ports]="${names[0]} ${names[2]} ${names[3]}")
 	addresses[0]="10.7.0.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64 ::ffff:0:a$net:1/64"
@@ -57,8 +58,7 @@ make_world() {
 	groups[i / 2]=$((i % 2 ? 1 : 100))
 	printf -v 'addresses[1]' '%s %s:%s:%s:%s:%s:ffff:a02:2/64' "${addresses[1]}" "${groups[@]}"
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
-	addresses[3]="10.9.1.$last/24"
-	addresses[4]='fd00:200::1/64' # before or behind the right one, which has no place of its own
+	addresses[3]="10.9.1.$last/24" addresses[4]='fd00:200::1/64' # 4: before or behind the right one
 	shuffle place 4 ''
 	shuffle order 0 1 ${place[0]}
 	for i in "${order[@]}" 2 ${place[1]} 3; do add_device "$i"; done
@@ -74,10 +74,10 @@ make_world() {
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
 	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
 	has_gid "${names[1]}" "10.$old.$third.$last" && pretend "${names[1]}" 1 "$index"
-	add_port "${names[0]}" '3: ARMED'
-	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,2}/state
-	add_port "${names[2]}" '3: ARMED' && pretend "${names[2]}" 2 "$v1"
-	add_port "${names[3]}" '4: ACTIVE'
+	add_ports "${names[0]}" '3: ARMED'
+	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
+	add_ports "${names[2]}" '3: ARMED' && pretend "${names[2]}" 3 "$v1"
+	add_ports "${names[3]}" '4: ACTIVE'
 }
 
 # says DEVICE WHAT: does the program say this of it, once, and nothing else?
@@ -88,7 +88,7 @@ says() {
 
 chose() {
 	one_line 'chosen: [^ ]+ port [0-9]+ index [0-9]+ [0-9a-f:.]+' 'chosen: .*' &&
-		[[ ${found[0]} == "chosen: ${names[2]} port 2 index $right ::ffff:10.$net.$third.$last" ]]
+		[[ ${found[0]} == "chosen: ${names[2]} port 3 index $right ::ffff:10.$net.$third.$last" ]]
 }
 
 only_one_open() {
@@ -101,7 +101,7 @@ look_at_world() {
 	reach 01.1 chosen || return
 	expect 01.1 "the port of ${names[0]} is not ACTIVE: not port 0" says 0 '0,*' &&
 		expect 01.1 "did not find the ACTIVE port of ${names[1]}" says 1 '1,*' &&
-		expect 01.1 "the ACTIVE port of ${names[2]} is its second: not port 2" says 2 '2,*' &&
+		expect 01.1 "the ACTIVE port of ${names[2]} is its third: not port 3" says 2 '3,*' &&
 		expect 01.1 "the first ACTIVE port of ${names[3]} is its first: not port 1" says 3 '1,*' &&
 		ok 01.1
 	if says 1 '*, GID index 25[56]'; then
