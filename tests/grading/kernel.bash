@@ -107,8 +107,11 @@ same() {
 right_peer() {
 	same rqpn lqpn || return
 	evidence="ah_attr.grh.dgid is another GID than that of the address which the peer has sent"
-	! told 6
+	goes_to_peer
 }
+
+# Has each queue pair that GID of the peer's which world.c knows (6)?
+goes_to_peer() { ! told 6; }
 
 # has_keys REGION LKEY RKEY: are these its keys? On a 32-bit processor, rdma(8) prints random
 # digits before those of a key.
@@ -508,15 +511,16 @@ right_receives() {
 reposted() {
 	local spare=$(($1 / 4 < $2 / 2 ? $1 / 4 : $2 / 2))
 	evidence="$waiting receives are posted, $1 were"
-	((waiting >= $1 - spare)) || return
+	(($1 && waiting >= $1 - spare)) || return
 	words_of 8 || return 0
 	evidence="${#calls[@]} receives were posted in all, $1 of them before $2 messages were taken"
 	((${#calls[@]} >= $1 + $2 - spare))
 }
 
-# all_signaled OPCODE: does each request of this kind ask for a completion?
+# all_signaled OPCODE: does each request of this kind ask for a completion? There must be some.
 all_signaled() {
 	local send opcode flags
+	seen_sends || return
 	for send in "${sends[@]}"; do
 		read -r opcode flags _ <<<"$send"
 		evidence="send_flags $flags"

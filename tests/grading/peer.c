@@ -797,14 +797,18 @@ static int set_up_lock(struct lock *l, const struct peer *p)
 	if (!l->mr)
 		return -1;
 	fill_randomly(memory, numbers * sizeof(*memory));
-	/* Not twice the same place, and never the number of a queue pair. */
+	/* Not twice the same place. */
 	l->result = &memory[0];
 	l->word = &memory[1 + random32() % 200];
 	l->counter = &memory[201 + random32() % 200];
 	/* The first addition changes all 8 bytes. */
 	*l->counter |= UINT32_MAX;
 	l->first = *l->counter;
-	l->number = *l->word | 1ULL << 40;
+	/*
+	 * Never the number of a queue pair. And its lower half is 0, so that
+	 * whoever keeps 32 bits of it takes the lock for free.
+	 */
+	l->number = (*l->word | 1ULL << 40) & ~(uint64_t)UINT32_MAX;
 	*l->word = l->number;
 	return 0;
 }

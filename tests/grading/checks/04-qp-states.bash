@@ -42,6 +42,7 @@ check_exercise() {
 	watch_queries
 	for i in sent received; do random "world[$i]" 1 65535; done
 	move_gid
+	world[peer]=0a090001 # 10.9.0.1, which both queue pairs have
 	start exercise "${psn[@]}" "$victim"
 
 	reach_state 04.1 init || return
@@ -54,6 +55,7 @@ check_exercise() {
 		expect 04.2 "connected to another queue pair than the peer's" both rqpn "$b" "$a" &&
 		expect 04.2 "expects another first packet than the peer's" \
 			both rq-psn "${psn[1]}" "${psn[0]}" &&
+		expect 04.2 "ah_attr.grh.dgid is another GID than the peer's" goes_to_peer &&
 		expect 04.2 "the path MTU is to be 1024" right_mtu && ok 04.2
 	go
 	reach_state 04.3 rts || return

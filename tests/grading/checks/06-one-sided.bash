@@ -71,9 +71,9 @@ check_lock() {
 		expect 06.4 "replaced a value that was not 0" lock_is "$held" 0 || return
 	ok 06.4
 	go
-	# A dozen times more it tries to take the lock, each time with two packets.
+	# A dozen times more it tries to take the lock, with two packets. Then a thousand times, or for
+	# half a second, which is no reason to give up.
 	if until_grown rcvd_pkts 24; then
-		# Then a thousand times, or for half a second, which is no reason to give up.
 		for ((i = 0, n = value; i < 20 && value < n + 2400; i++)); do nap; counter rcvd_pkts; done
 		expect 06.5 "the peer held the lock" tell release released
 	elif at locked; then

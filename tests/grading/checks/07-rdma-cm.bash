@@ -93,8 +93,8 @@ accepts() {
 serve() {
 	local other kinds=() others=($((version + 1)) $((version - 1)))
 	others+=($((version ^ 1 << 8 + RANDOM % 8)) $((version ^ 1 << 16 + RANDOM % 16)))
-	# Of each request: see world.c. A hello, the first one and the last, is as long as this.
-	local -A sizes=([short]=8 [shorter]=31 [missing]=0 [hello]=32)
+	# Of each request: see world.c. As long as the last one are some that are no right hello.
+	local -A sizes=([short]=8 [shorter]=31 [missing]=0 [hello]=32 [magic0]=32 [${others[1]}]=32)
 	shuffle kinds magic{0..3} none short shorter missing
 	kinds+=("${kinds[@]:0:RANDOM % 4}")
 	world[private-data]=32
