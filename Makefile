@@ -198,12 +198,16 @@ handout: ## DIR=folder: a new tree for a class, without solutions
 	$(Q)tests/grading/handout -- "$$DIR"
 
 ##@ Testing
-.PHONY: test
-test: ## everything, on a real Soft-RoCE device
+.PHONY: test test-all
+test: ## all programs on a real Soft-RoCE device, and what runs and grades them
+	$(Q)tests/lab/packages test
+	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
+	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run $(TESTS)
+test-all: ## the same with sanitizers, the analyzers, and all that takes long
 	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
-	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run $(TESTS)
+	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run --all $(TESTS)
 
 .PHONY: test-corpus
 test-corpus: $(peer) ## do the grades deserve trust? SEEDS=10 for more

@@ -5,6 +5,7 @@ load helpers
 
 setup_file() { export LIMIT=300; }
 
+# bats test_tags=long
 @test "bench: each program is measured, and ours are compared with the others" {
 	ROUNDS=1 SIZES=64 run -0 limited "$project/tests/bench/bench"
 	assert_line --regexp '^ +64( +[0-9]+\.[0-9] \+- 0\.0){3} '
@@ -21,6 +22,7 @@ setup_file() { export LIMIT=300; }
 	fi
 }
 
+# bats test_tags=long
 @test "bench: a program that fails is no result" {
 	mkdir "$BATS_TEST_TMPDIR/bin"
 	printf '#!/bin/sh\nexit 1\n' >"$BATS_TEST_TMPDIR/bin/ibv_rc_pingpong"
@@ -30,6 +32,7 @@ setup_file() { export LIMIT=300; }
 	assert_output --partial 'bench: ibv_rc_pingpong never reached its end with 64 bytes'
 }
 
+# bats test_tags=long
 @test "bench-calls: a message is one system call, and a packet and its acknowledgement" {
 	ITERS=50 PROGRAMS='rc_pingpong -e' run -0 limited "$project/tests/bench/calls"
 	assert_line --regexp '^rc_pingpong -e +64 .* write 1\.0'
@@ -41,6 +44,7 @@ setup_file() { export LIMIT=300; }
 	assert_output 1
 }
 
+# bats test_tags=long
 @test "bench-growth: each list is measured, and a dash leaves one out" {
 	env -u MAKEFLAGS -u MAKELEVEL make -s -C "$project" BUILD="$BUILD" "$BUILD/tests/grading/peer"
 	GUESTS=- SIZES='1 4096' ITERS=10 CLASS=1 ROUNDS=1 run -0 limited "$project/tests/bench/growth"

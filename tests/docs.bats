@@ -89,6 +89,7 @@ broken_links() {
 	assert_failure
 }
 
+# bats test_tags=long
 @test "docs: the transcripts are what the commands print" {
 	run -0 docs/transcripts
 	# Each chapter shows what its program prints.

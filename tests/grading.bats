@@ -93,6 +93,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	done
 }
 
+# bats test_tags=long
 @test "exercises: clang and gcc have nothing to say about starter and solution" {
 	local source compiler starter
 	for source in tests/grading/solutions/*.c [0-9][0-9]-*/broken.c; do
@@ -224,6 +225,7 @@ write_hints() {
 	assert_equal "$(cat 02-context-pd-mr/exercise.c.*.bak)" mine
 }
 
+# bats test_tags=long
 @test "student: watch checks a chapter when its exercise is saved" {
 	copy_tree
 	make -s build/tests/grading/peer
@@ -241,6 +243,7 @@ write_hints() {
 
 # --- by hand ---
 
+# bats test_tags=long
 @test "try: the program and its peer, each line labelled; Enter is pressed" {
 	copy_tree
 	run -2 limited make try-03
@@ -278,6 +281,7 @@ write_hints() {
 	assert_line 'peer   | sum 6'
 }
 
+# bats test_tags=long
 @test "try: every exercise and every broken.c can be run by hand, unwritten and solved" {
 	copy_tree
 	local chapter
@@ -298,6 +302,7 @@ write_hints() {
 	assert_line 'there is no exercise cq_channel in 03-cq-channel'
 }
 
+# bats test_tags=long
 @test "try: a program that sleeps, loops, crashes or floods is ended, and told" {
 	copy_tree
 	local file=02-context-pd-mr/exercise.c
@@ -329,6 +334,7 @@ write_hints() {
 
 # --- a grade ---
 
+# bats test_tags=long
 @test "grade: all solutions get all points, the same for the same seed" {
 	solve "$scratch/in"
 	run -0 limited "$grade" --seed c0ffee --results "$scratch/a" "$scratch/in"
@@ -339,6 +345,7 @@ write_hints() {
 		<(jq 'del(.. | .duration_ms?)' "$scratch/b/grade.json")
 }
 
+# bats test_tags=long
 @test "grade: the starters get nothing, and each check is in the results" {
 	run -0 limited "$grade" --results "$scratch/results"
 	assert_line --regexp "^total +0/$(all_points) "
@@ -352,6 +359,7 @@ write_hints() {
 	assert_output --partial 'stopped: it sent no more, and was busy'
 }
 
+# bats test_tags=long
 @test "grade: loops, endless output, memory, forks and crashes are told apart" {
 	local chapter
 	misbehave() {
@@ -382,6 +390,7 @@ write_hints() {
 	assert_output 'there is no 02-context-pd-mr/broken.c'
 }
 
+# bats test_tags=long
 @test "grade: nothing that is printed removes a check from the results, or adds points" {
 	local in=$scratch/in
 	solve "$in"
@@ -436,6 +445,7 @@ write_hints() {
 	assert_equal "$(jq .score "$scratch/results/grade.json")" 4
 }
 
+# bats test_tags=long
 @test "grade: the compiler sees the system's files alone, here and in the guest" {
 	mkdir -p "$scratch/in/01-devices"
 	tests/grading/solve "$scratch/solved" 01-devices
@@ -572,6 +582,7 @@ make_up_checks() {
 	done
 }
 
+# bats test_tags=long
 @test "grade: a check that dies takes no other one with it, and no points from the total" {
 	copy_tree
 	make_up_checks 'run exercise; ok 01.1; ok 01.2' \
@@ -596,6 +607,7 @@ make_up_checks() {
 	xmllint --noout --schema tests/grading/schemas/junit.xsd "$scratch/results/junit.xml"
 }
 
+# bats test_tags=long
 @test "grade: a program that used up its share is checked again, with what others left" {
 	copy_tree
 	# The exercises keep 20 of 43 seconds each, and use a fraction, so the broken.c has 3
@@ -616,6 +628,7 @@ make_up_checks() {
 	assert_line --regexp '^total +30/30 '
 }
 
+# bats test_tags=long
 @test "grade: a check that is killed grades nothing; a peer that fails, not what it was for" {
 	copy_tree
 	make_up_checks 'ok 01.1; ok 01.2' 'kill -KILL $BASHPID'
@@ -633,6 +646,7 @@ make_up_checks() {
 		"the other side, which is the grader's, failed twice; show this to your teacher"
 }
 
+# bats test_tags=long
 @test "grade: what a program leaves fills no other's disk, and no memory of the guest" {
 	copy_tree
 	local fill='run exercise; for n in 1 2 3 4 5 6 7 8; do run exercise; done'
@@ -696,6 +710,7 @@ make_up_checks() {
 }
 
 # A chapter whose number bash would take for an octal one is a chapter as well.
+# bats test_tags=long
 @test "grade: another chapter needs a folder, a solution and checks, no more" {
 	copy_tree
 	local chapter number
@@ -722,6 +737,7 @@ make_up_checks() {
 	done
 }
 
+# bats test_tags=long
 @test "grade, grade-all, handout: any name of a folder will do" {
 	copy_tree
 	local name=$'it\'s $HOME "a" $(id) `id` \\ %2 #'
@@ -777,11 +793,13 @@ make_up_checks() {
 	refute_output --partial 'wc.status'
 }
 
+# bats test_tags=long
 @test "corpus: every submission can be made, those that are not graded here as well" {
 	BUILD=$scratch/build run -0 tests/grading/grade-corpus -n
 	assert_output "$(find tests/grading/corpus -mindepth 3 -maxdepth 3 | wc -l) made"
 }
 
+# bats test_tags=long
 @test "corpus: seeds after the last one begin again at the first" {
 	local entry number=0
 	for entry in tests/grading/corpus/{bad,good,attack}/*/*; do
@@ -795,6 +813,7 @@ make_up_checks() {
 
 # --- a class ---
 
+# bats test_tags=long
 @test "grade-all: a class, whatever its folders are called; begun once, it goes on" {
 	local class=$scratch/class
 	mkdir -p "$class/ann" "$class/bob b" "$class/"$'new\nline' "$class/"$'\xff' \
@@ -871,6 +890,7 @@ make_up_checks() {
 	exec {lock}<&-
 }
 
+# bats test_tags=long
 @test "grade-all: who cannot be graded has no points, and what was graded stays" {
 	local class=$scratch/class out=$scratch/out name all=$project/tests/grading/grade-all
 	printf -v name 'é%.0s' {1..100}
@@ -889,6 +909,7 @@ make_up_checks() {
 	assert_line --regexp '^ann +fail +40 '
 }
 
+# bats test_tags=long
 @test "grade-all: on other machines, which are asked by ssh" {
 	local class=$scratch/class port=$((20000 + RANDOM % 10000))
 	mkdir -p "$class/ann"
@@ -921,6 +942,7 @@ make_up_checks() {
 	grep -q 'Pubkey auth succeeded' "$scratch/ssh/log"
 }
 
+# bats test_tags=long
 @test "handout: no solution, no history, and a student can begin in it" {
 	git -C "$project" rev-parse -q --verify HEAD >/dev/null || skip "not a git tree"
 	run -0 make handout DIR="$scratch/handout"
@@ -937,7 +959,7 @@ make_up_checks() {
 	for _ in 1 2 3 4; do
 		run -0 make hint-02
 	done
-	assert_line 'hint 3 of 3'
+	assert_line 'hint 3 of 3: man page and names'
 	rm 02-context-pd-mr/broken.c
 	touch 02-context-pd-mr/broken.c
 	make reset-02 <<<y

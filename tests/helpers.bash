@@ -17,7 +17,7 @@ done
 
 project=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd -P)
 
-# The folder of the programs under test; `make test` also runs with build/san.
+# The folder of the programs under test; `make test-all` also runs with build/san.
 : "${BUILD:=$project/build}"
 
 # --- programs that run, and those in the background ---

@@ -269,6 +269,7 @@ RoCE v2"
 	assert_output 'status 143'
 }
 
+# bats test_tags=long
 @test "end: signals end a pair" {
 	local signal
 	for signal in TERM INT QUIT HUP; do
@@ -346,6 +347,7 @@ RoCE v2"
 	assert_output --partial 'status 5'
 }
 
+# bats test_tags=long
 @test "terminal: Ctrl-C reaches the command, and the terminal is as before" {
 	cat >"$scratch/on-terminal" <<-END
 		before=\$(stty -g)
@@ -373,6 +375,7 @@ RoCE v2"
 	done
 }
 
+# bats test_tags=long
 @test "terminal: one that is closed ends the guest" {
 	# The typescript begins with the command itself, in which "up 42" does not occur.
 	script -qefc "$lab run --writable $BATS_TEST_TMPDIR -- sh -c 'echo up \$((40 + 2)); exec sleep 60'" \
@@ -412,6 +415,7 @@ RoCE v2"
 	assert_output rxe_0
 }
 
+# bats test_tags=long
 @test "start: two at once make the snapshot once, and both get their guest" {
 	fresh_cache
 	export LAB_ACCEL=tcg
@@ -428,6 +432,7 @@ RoCE v2"
 	run ! compgen -G "$LAB_CACHE/*.new"
 }
 
+# bats test_tags=long
 @test "start: a change of the guest makes a new snapshot, no change none" {
 	fresh_cache
 	export LAB_ACCEL=tcg LAB_MEM=400
@@ -440,6 +445,7 @@ RoCE v2"
 	assert_line --regexp '^MemTotal: +2[0-9]{5} kB'
 }
 
+# bats test_tags=long
 @test "start: damaged parts are made again, before anything starts from them" {
 	fresh_cache
 	export LAB_ACCEL=tcg
@@ -462,6 +468,7 @@ through"
 	assert_output silent
 }
 
+# bats test_tags=long
 @test "start: a snapshot that QEMU does not take means a cold boot, one line, and a new one" {
 	fresh_cache
 	export LAB_ACCEL=tcg
@@ -496,6 +503,7 @@ through"
 	assert_line 'server | again'
 }
 
+# bats test_tags=long
 @test "start: QEMU that made no snapshot is asked again, but not within five minutes" {
 	fresh_cache
 	export LAB_ACCEL=tcg
@@ -530,6 +538,7 @@ through"
 	refute_line new
 }
 
+# bats test_tags=long
 @test "start: a preparation that is ended leaves nothing, and the next start makes it" {
 	fresh_cache
 	export LAB_ACCEL=tcg
@@ -555,6 +564,7 @@ through"
 	assert_output silent
 }
 
+# bats test_tags=long
 @test "start: parts in use stay, others go after a week" {
 	fresh_cache
 	export LAB_ACCEL=tcg
@@ -594,13 +604,15 @@ through"
 	done
 }
 
-@test "start: a guest takes at most 600 MB of the machine" {
+# Its own 512 MB, QEMU's translated code, and QEMU. It takes less if the host has no huge
+# pages free: then only what the guest has touched is there.
+@test "start: a guest takes at most 750 MB of the machine" {
 	start_sleeper
 	local kilobytes
 	kilobytes=$(sed -n 's/^VmHWM:\s*\([0-9]*\) kB/\1/p' "/proc/$qemu_pid/status")
 	kill "$lab_pid"
 	echo "peak: $kilobytes kB"
-	((kilobytes > 50000 && kilobytes < 600000))
+	((kilobytes > 50000 && kilobytes < 750000))
 }
 
 @test "start: a cache that cannot be written is explained" {
@@ -628,6 +640,7 @@ hanging_kvm() {
 	export LAB_QEMU=$scratch/qemu LAB_KVM_DEVICE=$scratch/kvm LAB_KVM_SECONDS=2
 }
 
+# bats test_tags=long
 @test "KVM: that hangs is given up at a deadline, once, and emulation is used" {
 	hanging_kvm
 	run -0 limited "$lab" run -- echo through
@@ -641,6 +654,7 @@ hanging_kvm() {
 	run -1 pgrep -f "sleep 600"
 }
 
+# bats test_tags=long
 @test "KVM: if it fails for a reason that may pass, it is tried again another day" {
 	hanging_kvm
 	sed -i 's/exec sleep 600/echo "KVM is busy" >\&2; exit 1/' "$scratch/qemu"

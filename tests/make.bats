@@ -58,6 +58,7 @@ bare_path() {
 	assert_line 'client | released: ibv_free_device_list'
 }
 
+# bats test_tags=long
 @test "debug-NN: one side of a pair in gdb, or a program that has one side" {
 	cd "$project"
 	export BUILD=$scratch/build RDMA=lab
@@ -75,6 +76,7 @@ bare_path() {
 	assert_line --partial 'there is no program nope'
 }
 
+# bats test_tags=long
 @test "SAN=1: finds the mistake of docs/tools.md, as it is shown there" {
 	copy_tree
 	sed 's/calloc(2, opt.size)/calloc(1, opt.size)/' 05-pingpong/pingpong.c >05-pingpong/mine.c
@@ -92,6 +94,7 @@ bare_path() {
 	assert_line --partial '-s 0: out of range'
 }
 
+# bats test_tags=long
 @test "run-NN PROGRAM=name: any program of the chapter, and what there is when there is none" {
 	copy_tree
 	mkdir 98-two
@@ -127,6 +130,7 @@ bare_path() {
 	done
 }
 
+# bats test_tags=long
 @test "build: only what changed is built again, and a header counts" {
 	copy_tree
 	run -0 make build
@@ -143,6 +147,7 @@ bare_path() {
 	[[ ! -e build ]]
 }
 
+# bats test_tags=long
 @test "build: V=1, SAN=1, CC=clang and other flags do what they say" {
 	copy_tree
 	run -0 make -j 4 V=1 build/05-pingpong/pingpong
@@ -155,6 +160,7 @@ bare_path() {
 	nm build/san/05-pingpong/pingpong | grep -q __asan_init
 }
 
+# bats test_tags=long
 @test "build: a new chapter is a new folder, and an unfinished exercise stops nobody" {
 	copy_tree
 	mkdir 99-new-thing

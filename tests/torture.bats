@@ -58,6 +58,7 @@ leaked memory
 twice pd'
 }
 
+# bats test_tags=long
 @test "calls: the call that was named fails, and no other" {
 	local program='
 		#include <errno.h>
@@ -86,6 +87,7 @@ twice pd'
 	assert_line "failed ibv_query_port $site 2 EIO"
 }
 
+# bats test_tags=long
 @test "calls: each kind of call fails once in three programs, and in a few places of a fourth" {
 	passes calls calls --most=1 --faults=1 devices context_pd_mr cq_channel
 	passes calls calls --every=40 pingpong
@@ -93,14 +95,17 @@ twice pd'
 	passes calls calls --whose=library --most=1 --faults=1 devices
 }
 
+# bats test_tags=long
 @test "peers: one that dies or stops, at a few of its steps" {
 	passes peers peers --quick --most=1 pingpong
 }
 
+# bats test_tags=long
 @test "hostile: a few who knock, answer or lie" {
 	passes hostile hostile --quick pingpong
 }
 
+# bats test_tags=long
 @test "soak: a thousandth of it" {
 	SOAK=1000 passes soak soak pingpong
 }
@@ -109,6 +114,7 @@ twice pd'
 	passes output output hello
 }
 
+# bats test_tags=long
 @test "fuzz: the side channel and the two ends of the lab read anything" {
 	export FUZZ_RUNS=100000 FUZZ_SECONDS=0
 	passes fuzz-exchange fuzz/fuzz exchange

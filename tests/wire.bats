@@ -131,6 +131,7 @@ drawn() {
 	LIMIT=100 run -3 limited "$project/tests/lab/wire" --out "$dir/none" sh -c 'exit 3'
 }
 
+# bats test_tags=long
 @test "wire: the messages of the connection manager are drawn, and their contents explained" {
 	local req rep
 	unset MAKEFLAGS MAKELEVEL MFLAGS BUILD
