@@ -92,7 +92,7 @@ accepts() {
 # A server, clients that it must not accept, nobody knows how many, and one that it must.
 serve() {
 	local other kinds=() others=($((version + 1)) $((version - 1)))
-	others+=($((version ^ 1 << 8 + RANDOM % 8)) $((version ^ 1 << 16 + RANDOM % 16)))
+	for other in 8 16 24; do others+=($((version ^ 1 << other + RANDOM % 8))); done
 	# Of each request: see world.c. As long as the last one are some that are no right hello.
 	local -A sizes=([short]=8 [shorter]=31 [missing]=0 [hello]=32 [magic0]=32 [${others[1]}]=32)
 	shuffle kinds magic{0..3} none short shorter missing
