@@ -534,17 +534,28 @@ seen_sends() {
 	((${#sends[@]}))
 }
 
-# right_sends SIZE: is what each SEND sends in one of four slots, of SIZE bytes, and is that the
-# one that its wr_id names?
-# Those that are inline (flag 8) have no address.
+# right_sends SIZE: does each SEND send what is in one of four slots, of SIZE bytes, with a
+# wr_id that no other slot has? The exercise asks for the slot's number, and any other name
+# does as well. Those that are inline (flag 8) have no address.
 right_sends() {
-	local send opcode flags id address first=''
+	local send opcode flags id address lowest='' place
+	local -A slot_of=() name_of=()
+	for send in "${sends[@]}"; do
+		read -r opcode flags _ _ _ id address <<<"$send"
+		if ((opcode == 2 && !(flags & 8) && (!lowest || address < lowest))); then
+			lowest=$address
+		fi
+	done
 	for send in "${sends[@]}"; do
 		read -r opcode flags _ _ _ id address <<<"$send"
 		if ((opcode == 2 && !(flags & 8))); then
-			: "${first:=$((address - id * $1))}"
-			evidence="wr_id $id: sends what is $((address - first)) bytes after slot 0"
-			((id < 4 && address == first + id * $1)) || return
+			place=$((address - lowest))
+			evidence="wr_id $id: sends what is $place bytes after the first slot"
+			((place % $1 == 0 && place / $1 < 4)) || return
+			if [[ ${slot_of[$id]:=$place} != "$place" || ${name_of[$place]:=$id} != "$id" ]]; then
+				evidence+="; another send has this wr_id, or sends this slot"
+				return 1
+			fi
 		fi
 	done
 }

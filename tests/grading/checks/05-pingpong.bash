@@ -45,7 +45,7 @@ check_sender() {
 	look_at_queues
 	expect 05.3 "nothing is seen of its sends" seen_sends &&
 		expect 05.3 "a send does not ask for a completion" all_signaled 2 &&
-		expect 05.3 "a send whose wr_id is not its slot's number" right_sends "$size" || return
+		expect 05.3 "wr_id is to be the number of the slot" right_sends "$size" || return
 	until_end
 	came=$(grep -cx 'message [0-9]*' "$peer_out")
 	wrong=$(grep -m 1 '^message [0-9]* .' "$peer_out")
