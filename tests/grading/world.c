@@ -39,11 +39,11 @@
  * look at it must not be stopped by the next one. Verbs that release fail after
  * they have done it, and so does rdma_reject(). Of the calls of
  * ibv_get_cq_event() only the first one after each arming counts, because some
- * programs take events until there are none. ibv_modify_qp() has the name of
- * the state that it is to reach, and "again-" before it if a queue pair has
- * been taken to ERR meanwhile. If "completion" fails, a completion has no
- * success; if rdma_get_cm_event() does, it says of an address that was resolved
- * that it was not.
+ * programs take events until there are none; once one has failed, all of them
+ * do. ibv_modify_qp() has the name of the state that it is to reach, and
+ * "again-" before it if a queue pair has been taken to ERR meanwhile. If
+ * "completion" fails, a completion has no success; if rdma_get_cm_event() does,
+ * it says of an address that was resolved that it was not.
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
@@ -880,12 +880,21 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	return real(pd, addr, length, iova, access);
 }
 
+/*
+ * What could not be released is gone all the same, so that the kernel has
+ * nothing left of it. Who tries again is told the same once more.
+ */
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	static struct ibv_mr *failed;
 	const int err = error_of("ibv_dereg_mr");
 	int (*real)(struct ibv_mr *);
 	int result;
 
+	if (failed && mr == failed)
+		return failing.err;
+	if (err)
+		failed = mr;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dereg_mr", "IBVERBS_1.1");
 	result = real(mr);
 	return err ? err : result;
@@ -893,10 +902,15 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	static struct ibv_pd *failed;
 	const int err = error_of("ibv_dealloc_pd");
 	int (*real)(struct ibv_pd *);
 	int result;
 
+	if (failed && pd == failed)
+		return failing.err;
+	if (err)
+		failed = pd;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dealloc_pd", "IBVERBS_1.1");
 	result = real(pd);
 	return err ? err : result;
@@ -953,8 +967,10 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		     void **cq_context)
 {
 	int (*real)(struct ibv_comp_channel *, struct ibv_cq **, void **);
-	const int err = newly_armed ? error_of("ibv_get_cq_event") : 0;
+	static int err;		/* stays: a program may try again */
 
+	if (newly_armed && !err)
+		err = error_of("ibv_get_cq_event");
 	newly_armed = false;
 	if (err) {
 		errno = err;
