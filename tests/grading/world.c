@@ -644,7 +644,9 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 			wc[i].status = IBV_WC_GENERAL_ERR;
 		if (wc[i].status != IBV_WC_SUCCESS)
 			wc[i].opcode = NO_OPCODE;
-		if (!(wc[i].opcode & IBV_WC_RECV))
+		if (wc[i].opcode == IBV_WC_SEND ||
+		    wc[i].opcode == IBV_WC_RDMA_WRITE ||
+		    wc[i].opcode == NO_OPCODE)
 			wc[i].byte_len = NO_LENGTH;
 	}
 	return taken;

@@ -105,7 +105,7 @@ check_exercise() {
 	expect 02.1 "the letters $letters are taken for rights: not -1" \
 		printed "*not the letters of rights: $letters"
 	# Any other error is a refusal, too, and no failure of the program.
-	shuffle errors 'EAGAIN 11' 'ENOMEM 12' 'EFAULT 14' 'EBUSY 16'
+	shuffle errors 'EIO 5' 'ENOMEM 12' 'EFAULT 14' 'EBUSY 16'
 	fails ibv_reg_mr 1 "${errors[0]#* }"
 	run exercise 5000 L W
 	expect 02.3 "the grader made ibv_reg_mr() fail with ${errors[0]% *}: not returned or printed" \
