@@ -4,8 +4,9 @@
  *	broken PSN_0 PSN_1
  *
  * Both queue pairs reach RTS and no call fails. Still, the send completes with
- * an error. At the CHECKPOINT, rdma -d resource show qp shows what the kernel
- * knows about both.
+ * an error. Repair it so that messages could go both ways: the first packet of
+ * queue pair 0 has the number PSN_0, that of queue pair 1 has PSN_1. At the
+ * CHECKPOINT, rdma -d resource show qp shows what the kernel knows about both.
  */
 #include <errno.h>
 #include <stdio.h>
