@@ -4,7 +4,7 @@
  *	broken PSN_0 PSN_1
  *
  * Both queue pairs reach RTS and no call fails. Still, the send completes with
- * an error. Repair it so that messages could go both ways: the first packet of
+ * an error. Repair it so that messages can go both ways: the first packet of
  * queue pair 0 has the number PSN_0, that of queue pair 1 has PSN_1. At the
  * CHECKPOINT, rdma -d resource show qp shows what the kernel knows about both.
  */
