@@ -29,9 +29,9 @@
  * Soft-RoCE; and a P_Key that the table of Soft-RoCE does not have is refused,
  * as on other devices.
  *
- * What struct ibv_qp says of the state is wrong: only the device knows it. And
- * a queue pair has sent as many packets already as "sent" says, and received as
- * many as "received" says, if it is asked.
+ * What struct ibv_qp says of the state is wrong, except in ERR: only the device
+ * knows it. And a queue pair has sent as many packets already as "sent" says,
+ * and received as many as "received" says, if it is asked.
  *
  * "failing" is a verb, the number of the call that is the first to fail, and an
  * errno value. The calls after it fail, too, because a program may try again.
@@ -918,6 +918,17 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return err ? err : result;
 }
 
+/*
+ * The library sets the member to the state that was asked for last, which need
+ * not be the one that the device is in now. Only a program that has put a queue
+ * pair into ERR itself may rely on it.
+ */
+static void hide_state(struct ibv_qp *qp)
+{
+	if (qp->state != IBV_QPS_ERR)
+		qp->state = IBV_QPS_UNKNOWN;
+}
+
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	static const char *const names[][2] = {
@@ -946,7 +957,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		return err;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
 	err = real(qp, attr, mask);
-	qp->state = IBV_QPS_UNKNOWN;
+	hide_state(qp);
 	return err;
 }
 
@@ -959,7 +970,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_qp", "IBVERBS_1.1");
 	err = real(qp, attr, mask, init);
-	qp->state = IBV_QPS_UNKNOWN;
+	hide_state(qp);
 	attr->sq_psn = (attr->sq_psn + sent) & 0xffffff;
 	attr->rq_psn = (attr->rq_psn + received) & 0xffffff;
 	return err;

@@ -22,9 +22,7 @@ reach_state() {
 }
 
 refused_first() {
-	find_lines 'RESET -> RTR: [A-Z]+'
-	evidence="printed: ${found[*]:-nothing about RESET -> RTR}"
-	[[ ${found[*]} == 'RESET -> RTR: EINVAL' ]] || return
+	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: [A-Z]+' 'RESET -> RTR.*' || return
 	evidence+="; ibv_modify_qp() was not called"
 	told 18 # for RTR: see world.c
 }

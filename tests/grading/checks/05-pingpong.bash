@@ -74,7 +74,7 @@ check_sender() {
 
 # The program receives.
 check_receiver() {
-	local port=$1 size=$2 count=$3 complaint sent times
+	local port=$1 size=$2 count=$3 complaint times
 	start exercise "$port" "$size" "$count"
 	peer source "$port" "$size" "$count" 10.9.0.1
 	until_connected : "$size" || return
@@ -87,19 +87,16 @@ check_receiver() {
 	expect 05.5 "gives a credit for a receive that is not posted yet" tell one 'one more' || return
 	go
 	until_end
-	sent=$(sed -n 's/^sent /got /p' "$peer_out")
 	times=$(grep -c '^sent ' "$peer_out")
-	find_lines 'got [0-9]+ bytes 0x[0-9a-f]{8}'
 	if [[ $complaint == *': credits'* ]]; then
 		fail 05.5 "too many credits" "$complaint"
 	elif ((value)); then
 		fail 05.5 "a message came, and no receive was posted" "$evidence"
 	elif ((times < count || status)); then
 		fail 05.5 "the peer could send $times of $count messages" "$complaint"
-	elif [[ $(printf '%s\n' "${found[@]}") != "$sent" ]]; then
-		fail 05.5 "take() got another slot than wc.wr_id, or another length than wc.byte_len" \
-			"printed: ${found[0]:-nothing}; the first was: ${sent%%$'\n'*}"
 	fi
+	expect 05.5 "take() got another slot than wc.wr_id, or another length than wc.byte_len" \
+		right_numbers 'got [0-9]+ bytes 0x[0-9a-f]{8}'
 	ok 05.2 && ok 05.5
 }
 
