@@ -608,6 +608,23 @@ make_up_checks() {
 }
 
 # bats test_tags=long
+@test "grade: if a program ends the guest, or stops it, another guest checks what is left" {
+	copy_tree
+	# The first one does no harm the second time; the others do.
+	make_up_checks '[[ -e $build/once ]] || { : >"$build/once"; echo c >/proc/sysrq-trigger; }
+		ok 01.1; ok 01.2' 'ok 02.1; ok 02.2' 'echo c >/proc/sysrq-trigger' 'ok 04.1; ok 04.2' \
+		'ok 05.1; pkill -STOP -f tests/grading/runner' 'ok 06.1; ok 06.2'
+	sed -i 's/^most_silent=.*/most_silent=3/' tests/grading/grade
+	make -s build/tests/grading/peer
+	LAB_CPUS='' run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
+	assert_line 'grade: the guest broke down while 01-made-up/exercise was checked'
+	assert_line 'grade: the guest broke down while 05-made-up/exercise was checked'
+	assert_line 'grade: 03.1 was not checked: the guest broke down while this program was checked; show this to your teacher'
+	assert_line --regexp '^total +40/60 '
+	assert_valid "$scratch/results"
+}
+
+# bats test_tags=long
 @test "grade: a program that used up its share is checked again, with what others left" {
 	copy_tree
 	# The exercises keep 20 of 43 seconds each, and use a fraction, so the broken.c has 3

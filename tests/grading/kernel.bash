@@ -4,6 +4,7 @@
 # shellcheck shell=bash
 
 tracing=/sys/kernel/tracing
+most_objects=1000	# of those that rdma(8) lists; no program needs that many
 
 # --- objects -----------------------------------------------------------------
 
@@ -12,12 +13,13 @@ tracing=/sys/kernel/tracing
 # that made an object. If that thread has ended, the object is counted as the program's,
 # because only the program leaves any.
 kernel() {
-	local line owner threads=()
+	local line owner threads=() seen=0
 	objects=()
 	mapfile -t threads <"$cg/$group/cgroup.threads"
 	while IFS= read -r line; do
 		# The name of a process comes last, and is what the process likes it to be.
 		line=${line%% comm *}
+		((++seen <= most_objects)) || break
 		[[ "$line " =~ ' pid '([0-9]+)' ' ]] || continue
 		owner=${BASH_REMATCH[1]}
 		if [[ " ${threads[*]} " == *" $owner "* || ! -e /proc/$owner ]]; then
@@ -82,7 +84,8 @@ both_queue_pairs() {
 	if ((${#objects[@]} > 1)); then
 		ours="${#objects[@]} queue pairs"
 	fi
-	theirs=$(rdma -d resource show qp | grep " pid $peer_pid ")
+	# The name of a process comes last, and is what the process likes it to be.
+	theirs=$(rdma -d resource show qp | sed 's/ comm .*/ /' | grep " pid $peer_pid ")
 }
 
 # has FIELD VALUE: does the kernel say this of our queue pair?
@@ -611,6 +614,17 @@ open_devices() {
 			[[ " ${objects[*]} " == *" $name "* ]] || objects+=("$name")
 		done
 	done
+}
+
+# only_open DEVICE: has the program this one open, and no other one? A descriptor may be in a
+# message that nobody has received, where only rdma(8) sees the context.
+only_open() {
+	open_devices
+	evidence="open: ${objects[*]:-none}"
+	[[ ${objects[*]} == "$1" ]] || return
+	kernel ctx
+	evidence="rdma resource show ctx: ${objects[*]}"
+	((${#objects[@]} <= 1)) && [[ ${objects[*]:-dev $1 } == "dev $1 "* ]]
 }
 
 # opened_by PROCESS: sets `opened` to the names of the devices that it has open.

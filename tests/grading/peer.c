@@ -316,7 +316,7 @@ static int burst(struct peer *p, int sock)
 
 /* @out is what we send. The other side can write to @in, and only there. */
 static int round_trip(struct peer *p, struct ibv_mr *out, struct ibv_mr *in,
-		      size_t size, uint64_t addr, uint32_t rkey)
+		      size_t size, uint64_t addr, uint32_t rkey, uint32_t imm)
 {
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)out->addr,
@@ -330,7 +330,6 @@ static int round_trip(struct peer *p, struct ibv_mr *out, struct ibv_mr *in,
 		.send_flags = IBV_SEND_SIGNALED,
 		.wr.rdma = { .remote_addr = addr, .rkey = rkey },
 	};
-	uint32_t imm = random32();
 
 	fill_randomly(out->addr, size);
 	memset(in->addr, 0, size);
@@ -434,7 +433,8 @@ static int introduce(struct peer *p, int sock)
  * case; and all, which are more than it has slots. After that three to five at
  * a time, while it still has some: fewer would be more messages than it has
  * receives for. Four are the last ones: it gets them when it has none, see
- * sink(). In all as many as messages are @left: none may be lost.
+ * sink(), which says that they are many more. In all as many as messages are
+ * @left: none may be lost.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left)
 {
@@ -491,7 +491,8 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 		for (int i = 0; i < credits; i++, posted++)
 			if (post_slot(p, mr, slots[--free_slots]))
 				return -1;
-		wr.imm_data = htonl(credits);
+		/* How many there can be, nobody has said. */
+		wr.imm_data = htonl(posted < count ? credits : 1 << 16);
 		/*
 		 * Spare ones come with the last ones, so that they stand in
 		 * its queue before the completions of its last sends.
@@ -655,7 +656,7 @@ static int write_rounds(struct peer *p, int sock, size_t size, int iters)
 	char *buf = calloc(2, size);
 	uint64_t addr;
 	uint32_t rkey;
-	int status = -1;
+	int zero, status = -1;
 
 	if (buf)
 		out = ibv_reg_mr(p->pd, buf, size, 0);
@@ -679,8 +680,11 @@ static int write_rounds(struct peer *p, int sock, size_t size, int iters)
 		goto end;
 	puts("connected");
 
-	while (iters-- > 0)
-		if (round_trip(p, out, in, size, addr, rkey))
+	/* No number means that nothing has come. */
+	zero = (int)(random32() % (unsigned int)iters);
+	for (int i = 0; i < iters; i++)
+		if (round_trip(p, out, in, size, addr, rkey,
+			       i == zero ? 0 : random32()))
 			goto end;
 	puts("all");
 	if (exchange_same(sock, "bye", "the goodbyes") == 0)

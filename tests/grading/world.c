@@ -110,6 +110,7 @@ static unsigned int v1_net, sent, received, key, peer, slots;
 static int closed_err;
 static int late;	/* milliseconds */
 static bool newly_armed;	/* and no event was asked for since */
+static struct ibv_cq *with_events;	/* whose event was taken last */
 
 /* The verb that fails. */
 static struct {
@@ -133,7 +134,6 @@ enum word {
 	REUSED = 2,	/* sent from where a send is under way */
 	CHANGED = 3,	/* the bytes of a send that was under way */
 	SENT = 4,	/* a SEND was posted */
-	EXTENDED = 5,	/* there are other functions to poll, or to post with */
 	ELSEWHERE = 6,	/* a queue pair is to send to another address */
 	FEWER = 7,	/* sends under way than there are slots */
 	RECEIVE = 8,	/* was posted */
@@ -162,7 +162,6 @@ static struct under_way under_way[MOST_PIECES];
 static int pieces;
 static unsigned int sends;
 static bool polls;	/* and so it is seen which sends have ended */
-static bool extended;	/* and so it is not */
 
 /*
  * One thread may post while another one polls. And a signal may come meanwhile
@@ -197,6 +196,14 @@ static struct ibv_cq_ex *(*real_create_cq_ex)(struct ibv_context *,
 					      struct ibv_cq_init_attr_ex *);
 static struct ibv_qp *(*real_create_qp_ex)(struct ibv_context *,
 					   struct ibv_qp_init_attr_ex *);
+/* Of an extended completion queue, and of an extended queue pair. */
+static int (*real_start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
+static int (*real_next_poll)(struct ibv_cq_ex *);
+static void (*real_wr_send)(struct ibv_qp_ex *);
+static void (*real_wr_set_sge)(struct ibv_qp_ex *, uint32_t, uint64_t,
+			       uint32_t);
+static void (*real_wr_set_sge_list)(struct ibv_qp_ex *, size_t,
+				    const struct ibv_sge *);
 
 static bool is_one(const bool of[DESCRIPTORS], int fd)
 {
@@ -358,10 +365,11 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	resp->legacy_resp.phys_state = LINK_UP;
 	if (three)
 		resp->legacy_resp.gid_tbl_len = GIDS;
-	if (three && port->data < PORTS)
-		resp->legacy_resp.state =
-			port->data == 1 && is_one(two_active, fd) ?
-				IBV_PORT_ACTIVE : IBV_PORT_ARMED;
+	if (three && port->data == 2)
+		resp->legacy_resp.state = IBV_PORT_ACTIVE_DEFER;
+	else if (three && port->data == 1)
+		resp->legacy_resp.state = is_one(two_active, fd) ?
+			IBV_PORT_ACTIVE : IBV_PORT_ARMED;
 	else if (not_active ||
 		 resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
@@ -494,7 +502,7 @@ static void send_begins(const struct ibv_send_wr *wr)
 }
 
 /* All pieces of the first send with this wr_id. */
-static void send_ends(const struct ibv_wc *wc)
+static void send_ends(uint64_t wr_id)
 {
 	unsigned int send = 0;
 	int left = 0;
@@ -502,7 +510,7 @@ static void send_ends(const struct ibv_wc *wc)
 	for (int i = 0; i < pieces; i++) {
 		const struct under_way piece = under_way[i];
 
-		if (!send && piece.wr_id == wc->wr_id)
+		if (!send && piece.wr_id == wr_id)
 			send = piece.send;
 		if (piece.send != send)
 			under_way[left++] = piece;
@@ -556,7 +564,7 @@ static void hold_back(struct result result)
 
 	memcpy(before, result.bytes, result.length);
 	memcpy(result.bytes, result.at, result.length);
-	if (extended || held == MOST_RESULTS ||
+	if (held == MOST_RESULTS ||
 	    memcmp(before, result.bytes, result.length) == 0)
 		return;
 	memcpy(result.at, before, result.length);
@@ -638,7 +646,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	for (int i = 0; i < taken; i++) {
 		if (wc[i].status == IBV_WC_SUCCESS &&
 		    wc[i].opcode == IBV_WC_SEND)
-			send_ends(&wc[i]);
+			send_ends(wc[i].wr_id);
 		deliver(wc[i].wr_id);
 		if (error_of("completion"))
 			wc[i].status = IBV_WC_GENERAL_ERR;
@@ -742,10 +750,40 @@ static int query_device_ex(struct ibv_context *context,
 	return err;
 }
 
-static void is_extended(void)
+/* The completion that @cq shows now, by the extended functions. */
+static void take_extended(struct ibv_cq_ex *cq)
 {
-	extended = true;
-	tell(EXTENDED);
+	if (cq->status == IBV_WC_SUCCESS &&
+	    ibv_wc_read_opcode(cq) == IBV_WC_SEND)
+		send_ends(cq->wr_id);
+	deliver(cq->wr_id);
+	if (error_of("completion"))
+		cq->status = IBV_WC_GENERAL_ERR;
+}
+
+static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
+{
+	int err;
+
+	polls = true;
+	if (error_of("ibv_poll_cq"))
+		return failing.err;
+	if (too_early())
+		return ENOENT;
+	err = real_start_poll(cq, attr);
+	count_empty_polls(!err);
+	if (!err)
+		take_extended(cq);
+	return err;
+}
+
+static int next_poll(struct ibv_cq_ex *cq)
+{
+	const int err = real_next_poll(cq);
+
+	if (!err)
+		take_extended(cq);
+	return err;
 }
 
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
@@ -753,18 +791,59 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
 {
 	struct ibv_cq_ex *cq = real_create_cq_ex(context, attr);
 
-	if (cq)
-		is_extended();
+	if (cq) {
+		real_start_poll = cq->start_poll;
+		cq->start_poll = start_poll;
+		real_next_poll = cq->next_poll;
+		cq->next_poll = next_poll;
+	}
 	return cq;
+}
+
+/* The SEND that is being made by the extended functions. */
+static void wr_send(struct ibv_qp_ex *qp)
+{
+	tell(SENT);
+	sends++;
+	real_wr_send(qp);
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count,
+			    const struct ibv_sge *sge)
+{
+	const struct ibv_send_wr wr = { .wr_id = qp->wr_id };
+
+	for (size_t i = 0; i < count; i++)
+		piece_begins(&wr, &sge[i]);
+	real_wr_set_sge_list(qp, count, sge);
+}
+
+static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr,
+		       uint32_t length)
+{
+	const struct ibv_send_wr wr = { .wr_id = qp->wr_id };
+	const struct ibv_sge sge = { .addr = addr, .length = length };
+
+	piece_begins(&wr, &sge);
+	real_wr_set_sge(qp, lkey, addr, length);
 }
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 				   struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp *qp = real_create_qp_ex(context, attr);
+	struct ibv_qp_ex *(*to_ex)(struct ibv_qp *), *ex;
 
-	if (qp && attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
-		is_extended();
+	if (qp && attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+		*(void **)&to_ex = dlsym(RTLD_NEXT, "ibv_qp_to_qp_ex");
+		ex = to_ex(qp);
+		real_wr_send = ex->wr_send;
+		ex->wr_send = wr_send;
+		real_wr_set_sge = ex->wr_set_sge;
+		ex->wr_set_sge = wr_set_sge;
+		real_wr_set_sge_list = ex->wr_set_sge_list;
+		ex->wr_set_sge_list = wr_set_sge_list;
+	}
 	return qp;
 }
 
@@ -990,14 +1069,18 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		return -1;
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_get_cq_event", "IBVERBS_1.1");
-	return real(channel, cq, cq_context);
+	err = real(channel, cq, cq_context);
+	if (!err)
+		with_events = *cq;
+	return err;
 }
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
 	void (*real)(struct ibv_cq *, unsigned int);
 
-	tell(ACKED + (count < MOST_ACKED ? (int)count : MOST_ACKED));
+	if (!with_events || cq == with_events)
+		tell(ACKED + (count < MOST_ACKED ? (int)count : MOST_ACKED));
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_ack_cq_events",
 				 "IBVERBS_1.1");
 	real(cq, count);

@@ -71,7 +71,7 @@ refused_with() {
 }
 
 check_exercise() {
-	local length verb n verbs=() ask=() granted=() refused=() errors=() others=() letters
+	local length verb n word verbs=() ask=() granted=() refused=() errors=() others=() letters
 	random length 5000 60000
 	choose_rights
 	watch_registrations
@@ -99,11 +99,15 @@ check_exercise() {
 			go && finish && expect 02.4 "the exit status is $status" ends_with 0 && ok 02.4
 	fi
 	# What means nothing is no right, and not no rights.
-	shuffle others w l r a X Z 0 7 + _
-	vary letters "L${others[0]}"
-	run exercise 100 "$letters"
-	expect 02.1 "the letters $letters are taken for rights: not -1" \
-		printed "*not the letters of rights: $letters"
+	for word in 'w l r a' 'X Z 0 7 + _'; do
+		# shellcheck disable=SC2086 # letters
+		shuffle others $word
+		vary letters "L${others[0]}"
+		run exercise 100 "$letters"
+		expect 02.1 "the letters $letters are taken for rights: not -1" \
+			printed "*not the letters of rights: $letters"
+		others=()
+	done
 	# Any other error is a refusal, too, and no failure of the program.
 	shuffle errors 'EIO 5' 'ENOMEM 12' 'EFAULT 14' 'EBUSY 16'
 	fails ibv_reg_mr 1 "${errors[0]#* }"

@@ -30,12 +30,13 @@ refused_first() {
 check_exercise() {
 	local psn=() sent=() received=() i victim=A other=B mine theirs a b line
 	local -A number=()
-	for i in 1 2; do random "psn[$i]" 65536 16777215; done
-	random "psn[0]" 65536 900000 # of less than six digits, also with what world.c adds
-	psn[1]=16777215 # the last one that there is
+	# The first and the last one that there are; and 0 has less than six digits, also with what
+	# world.c adds.
+	psn=(0 16777215)
+	random "psn[2]" 65536 16777215
 	random i 0 1
-	mine=${psn[2]} theirs=${psn[1]}
-	if ((i)); then victim=B other=A theirs=${psn[0]}; fi
+	if ((i)); then victim=B other=A psn=(16777215 0 "${psn[2]}"); fi
+	mine=${psn[2]} theirs=16777215
 	watch_modify
 	watch_queries
 	for i in sent received; do random "world[$i]" 1 65535; done
@@ -78,6 +79,7 @@ check_exercise() {
 		expect 04.5 "the peer is the same, and so is its first PSN" \
 			qp "$victim" rqpn "${number[$other]}" rq-psn "$theirs" &&
 		expect 04.5 "another first PSN than was asked for" qp "$victim" sq-psn "$mine" &&
+		expect 04.5 "ah_attr.grh.dgid is another GID than the peer's" goes_to_peer &&
 		expect 04.5 "the path MTU is to be 1024" right_mtu &&
 		go && finish && expect 04.5 "the exit status is $status" ends_with 0 && ok 04.5
 	errors "${psn[@]}" "$victim"

@@ -25,16 +25,17 @@ check_write() {
 	room=$waiting
 	go
 	until_peer all && at answered && look_at_queues
-	expect 06.1 "the peer could not write" peer_said 'written*' && ok 06.1 || return
+	expect 06.1 "the peer could not write" peer_said 'written*' &&
+		expect 06.1 "the peer may do more than write" may_only_write && ok 06.1 || return
 	if [[ ! $status ]]; then finish; fi
 	expect 06.2 "took for an immediate value what is none of the peer's" takes_nonces &&
 		expect 06.2 "the peer has written, and you took nothing" test "$got" &&
-		expect 06.2 "each receive that is used up needs one new one" reposts || return
+		expect 06.2 "each receive that is used up needs one new one" reposts &&
+		expect 06.2 "not the immediate values of the peer" test "$got" = "$(peer_sent)" || return
 	ok 06.2
 	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
 		expect 06.3 "an answer does not ask for a completion" all_signaled 1 &&
-		expect 06.3 "the exit status is $status" ends_with 0 || return
-	if [[ $got != "$(peer_sent)" ]]; then fail 06.2 "not the immediate values of the peer"; fi
+		expect 06.3 "the exit status is $status" ends_with 0
 }
 
 # Is the peer's lock $1, and is $2 added to its counter?

@@ -3,17 +3,20 @@
 # What a program has printed may hold anything; XML and terminals may not: no control
 # characters, none that nobody has defined, and none that turn a line round.
 def plain: gsub("[\\p{C}\\p{Zl}\\p{Zp}]"; "?");
+# In a log of GitHub's, "##[" begins a command.
+def harmless: gsub("##\\["; "## [");
 # What differs from run to run, though nothing has changed.
 def steady: gsub(" ?\\bpid [0-9]+ comm [^ ]+"; "") |
 	gsub("\\b(?<key>[lr]key) 0x(?<digits>(?!0\\b)[0-9a-f]+)"; "\(.key) 0x\(.digits | gsub("."; "X"))");
 
 ($places | split("\n") | map(split(" ") | select(length == 2) |
-	{ key: .[0], value: (.[1] | tonumber) }) | from_entries) as $line |
+	{ key: .[0], value: (.[1] | tonumber) }) | reverse | from_entries) as $line |	# the first counts
 # A record is a line for each field; the first one is `check`, and its value the check's id.
 (reduce (split("\n")[] | select(. != "")) as $text ([];
 	($text | index(" ") // length) as $blank |
-	$text[:$blank] as $name | ($text[$blank + 1:] | plain) as $value |
-	if $name == "check" or $name == "environment" or $name == "end" then . + [{ ($name): $value }]
+	$text[:$blank] as $name | ($text[$blank + 1:] | plain | harmless) as $value |
+	if $name == "spent" then .
+	elif any("check", "environment", "begin", "end"; . == $name) then . + [{ ($name): $value }]
 	elif . != [] then .[-1][$name] = $value
 	else . end)) as $records |
 ($records | map(select(has("check"))) | INDEX(.check)) as $of |
