@@ -200,6 +200,7 @@ static struct ibv_qp *(*real_create_qp_ex)(struct ibv_context *,
 static int (*real_start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 static int (*real_next_poll)(struct ibv_cq_ex *);
 static void (*real_wr_send)(struct ibv_qp_ex *);
+static int (*real_wr_complete)(struct ibv_qp_ex *);
 static void (*real_wr_set_sge)(struct ibv_qp_ex *, uint32_t, uint64_t,
 			       uint32_t);
 static void (*real_wr_set_sge_list)(struct ibv_qp_ex *, size_t,
@@ -687,8 +688,12 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr,
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr)
 {
-	int err;
+	int err = error_of("ibv_post_send");
 
+	if (err) {
+		*bad_wr = wr;
+		return err;
+	}
 	pthread_mutex_lock(&queues);
 	err = post(qp, wr, bad_wr);
 	pthread_mutex_unlock(&queues);
@@ -808,6 +813,16 @@ static void wr_send(struct ibv_qp_ex *qp)
 	real_wr_send(qp);
 }
 
+static int wr_complete(struct ibv_qp_ex *qp)
+{
+	const int err = error_of("ibv_post_send");
+
+	if (!err)
+		return real_wr_complete(qp);
+	ibv_wr_abort(qp);
+	return err;
+}
+
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count,
 			    const struct ibv_sge *sge)
 {
@@ -839,6 +854,8 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 		ex = to_ex(qp);
 		real_wr_send = ex->wr_send;
 		ex->wr_send = wr_send;
+		real_wr_complete = ex->wr_complete;
+		ex->wr_complete = wr_complete;
 		real_wr_set_sge = ex->wr_set_sge;
 		ex->wr_set_sge = wr_set_sge;
 		real_wr_set_sge_list = ex->wr_set_sge_list;

@@ -71,7 +71,7 @@ refused_with() {
 }
 
 check_exercise() {
-	local length verb n word verbs=() ask=() granted=() refused=() errors=() others=() letters
+	local length verb n verbs=() ask=() granted=() refused=() errors=() small=() others=() letters
 	random length 5000 60000
 	choose_rights
 	watch_registrations
@@ -99,14 +99,13 @@ check_exercise() {
 			go && finish && expect 02.4 "the exit status is $status" ends_with 0 && ok 02.4
 	fi
 	# What means nothing is no right, and not no rights.
-	for word in 'w l r a' 'X Z 0 7 + _'; do
-		# shellcheck disable=SC2086 # letters
-		shuffle others $word
-		vary letters "L${others[0]}"
+	shuffle small w l r a
+	shuffle others X Z 0 7 + _
+	for letters in "${small[0]}" "${others[0]}"; do
+		vary letters "L$letters"
 		run exercise 100 "$letters"
 		expect 02.1 "the letters $letters are taken for rights: not -1" \
 			printed "*not the letters of rights: $letters"
-		others=()
 	done
 	# Any other error is a refusal, too, and no failure of the program.
 	shuffle errors 'EIO 5' 'ENOMEM 12' 'EFAULT 14' 'EBUSY 16'
@@ -115,8 +114,9 @@ check_exercise() {
 	expect 02.3 "the grader made ibv_reg_mr() fail with ${errors[0]% *}: not returned or printed" \
 		refused_with "${errors[0]% *}" L W
 	# Both verbs that release return the error, and a program that ignores it ends with 0. Nobody
-	# knows which of the runs has no error, and which of the regions the error.
-	random n 1 ${#granted[@]}
+	# knows which of the runs has no error, and which of the regions the error: neither the first
+	# one nor the last one.
+	random n 2 $((${#granted[@]} - 1))
 	shuffle verbs "ibv_dereg_mr $n" 'ibv_dealloc_pd 1' nothing
 	for verb in "${verbs[@]}"; do
 		if [[ $verb == nothing ]]; then

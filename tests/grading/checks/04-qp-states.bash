@@ -85,18 +85,16 @@ check_exercise() {
 	errors "${psn[@]}" "$victim"
 }
 
-# errors ARG...: each step fails once, and then two of those that recover() makes: the last one,
-# and one before it.
+# errors ARG...: each step fails once, and then each of those that recover() makes.
 errors() {
-	local steps=() order=() recovering=() to=([1]=INIT [2]=RTR [3]=RTS [5]=RTS [6]=RTS) i
-	shuffle steps RESET INIT RTR
-	local failing=([1]=INIT [2]=RTR [3]=RTS [5]=again-RTS [6]="again-${steps[0]}") first=([2]=2)
-	shuffle order 1 2 3
-	shuffle recovering 5 6
-	for i in "${order[@]}" "${recovering[@]}"; do
-		must_heed "04.$((i == 6 ? 5 : i))" \
-			"the step to ${failing[i]#again-} failed, and ERROR was not returned" \
-			"${failing[i]}" "${first[i]:-1}" "*-> ${to[i]}: ERROR*" exercise "$@"
+	local first=() again=() step verb id call to
+	# The first call for RTR is the one that main() makes too early.
+	shuffle first 'INIT 04.1 1 INIT' 'RTR 04.2 2 RTR' 'RTS 04.3 1 RTS'
+	shuffle again again-{RESET,INIT,RTR,RTS}' 04.5 1 RTS'
+	for step in "${first[@]}" "${again[@]}"; do
+		read -r verb id call to <<<"$step"
+		must_heed "$id" "the step to ${verb#again-} failed, and ERROR was not returned" \
+			"$verb" "$call" "*-> $to: ERROR*" exercise "$@"
 	done
 }
 

@@ -38,16 +38,6 @@ check_write() {
 		expect 06.3 "the exit status is $status" ends_with 0
 }
 
-# Is the peer's lock $1, and is $2 added to its counter?
-lock_is() {
-	local word sum
-	: >"$peer_out"
-	tell look looked
-	read -r _ word _ sum <"$peer_out"
-	evidence="the lock is ${word%,}, and $((sum)) is added to the number of 8 bytes"
-	((${word%,} == $1 && sum == $2))
-}
-
 found_lock() { prints_only "found $held" 'found 0x[0-9a-f]{16}' 'found.*'; }
 
 # check_lock PORT ROUNDS OTHERS: the peer wants the lock as well, OTHERS times.
@@ -104,7 +94,7 @@ check_lock() {
 }
 
 check_exercise() {
-	local port size iters rounds others i
+	local port size iters rounds others args i
 	watch_rights
 	random port 20000 30000
 	random size 1500 9000
@@ -118,8 +108,15 @@ check_exercise() {
 		ok 06.3
 	fi
 	if [[ ${verdict[06.1]:-} == pass ]]; then check_lock $((port + 2)) "$rounds" "$others"; fi
+	args=(write $((port + 4)) "$size" "$iters")
 	must_heed 06.1 "the step to INIT failed, and permit() did not return -1" \
-		INIT 1 '*' exercise write "$port" "$size" $((iters - 16))
+		INIT 1 '*' exercise "${args[@]}"
+	# The first 16 receives are main()'s.
+	beside=("${args[@]}" 10.9.0.1)
+	must_heed 06.2 "ibv_post_recv() failed, and receive_nonce() did not return -1" \
+		ibv_post_recv 17 '*' exercise "${args[@]}"
+	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
+		ibv_post_send 1 '*answering: ERROR*' exercise "${args[@]}"
 	beside=(lock $((port + 3)))
 	for i in '4 tried' '5 locked'; do
 		must_heed "06.${i% *}" "its completion was no success, and it did not return -1" \
