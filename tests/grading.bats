@@ -610,11 +610,11 @@ make_up_checks() {
 # bats test_tags=long
 @test "grade: if a program ends the guest, or stops it, another guest checks what is left" {
 	copy_tree
-	# The first one does no harm the second time; the others do.
+	# 01 does no harm the second time; 03 and 05 do, each time.
 	make_up_checks '[[ -e $build/once ]] || { : >"$build/once"; echo c >/proc/sysrq-trigger; }
 		ok 01.1; ok 01.2' 'ok 02.1; ok 02.2' 'echo c >/proc/sysrq-trigger' 'ok 04.1; ok 04.2' \
 		'ok 05.1; pkill -STOP -f tests/grading/runner' 'ok 06.1; ok 06.2'
-	sed -i 's/^most_silent=.*/most_silent=3/' tests/grading/grade
+	sed -i 's/^most_silent=.*/most_silent=10/' tests/grading/grade
 	make -s build/tests/grading/peer
 	LAB_CPUS='' run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
 	assert_line 'grade: the guest broke down while 01-made-up/exercise was checked'

@@ -432,9 +432,8 @@ static int introduce(struct peer *p, int sock)
  * three, so that whoever takes each message of credits for one is found in any
  * case; and all, which are more than it has slots. After that three to five at
  * a time, while it still has some: fewer would be more messages than it has
- * receives for. Four are the last ones: it gets them when it has none, see
- * sink(), which says that they are many more. In all as many as messages are
- * @left: none may be lost.
+ * receives for. In all as many as messages are @left: none may be lost. The last
+ * four it gets when it has none; sink() calls them 65536.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left)
 {
@@ -491,7 +490,7 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 		for (int i = 0; i < credits; i++, posted++)
 			if (post_slot(p, mr, slots[--free_slots]))
 				return -1;
-		/* How many there can be, nobody has said. */
+		/* More than a number of 8 or 16 bits can hold. */
 		wr.imm_data = htonl(posted < count ? credits : 1 << 16);
 		/*
 		 * Spare ones come with the last ones, so that they stand in
@@ -680,7 +679,7 @@ static int write_rounds(struct peer *p, int sock, size_t size, int iters)
 		goto end;
 	puts("connected");
 
-	/* No number means that nothing has come. */
+	/* One of the numbers is 0, which some take for: nothing has come. */
 	zero = (int)(random32() % (unsigned int)iters);
 	for (int i = 0; i < iters; i++)
 		if (round_trip(p, out, in, size, addr, rkey,

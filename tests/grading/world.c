@@ -768,26 +768,31 @@ static void take_extended(struct ibv_cq_ex *cq)
 
 static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 {
-	int err;
+	int err = ENOENT;
 
+	pthread_mutex_lock(&queues);
 	polls = true;
-	if (error_of("ibv_poll_cq"))
-		return failing.err;
-	if (too_early())
-		return ENOENT;
-	err = real_start_poll(cq, attr);
-	count_empty_polls(!err);
-	if (!err)
-		take_extended(cq);
+	if (error_of("ibv_poll_cq")) {
+		err = failing.err;
+	} else if (!too_early()) {
+		err = real_start_poll(cq, attr);
+		count_empty_polls(!err);
+		if (!err)
+			take_extended(cq);
+	}
+	pthread_mutex_unlock(&queues);
 	return err;
 }
 
 static int next_poll(struct ibv_cq_ex *cq)
 {
-	const int err = real_next_poll(cq);
+	int err;
 
+	pthread_mutex_lock(&queues);
+	err = real_next_poll(cq);
 	if (!err)
 		take_extended(cq);
+	pthread_mutex_unlock(&queues);
 	return err;
 }
 
@@ -809,7 +814,9 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
 static void wr_send(struct ibv_qp_ex *qp)
 {
 	tell(SENT);
+	pthread_mutex_lock(&queues);
 	sends++;
+	pthread_mutex_unlock(&queues);
 	real_wr_send(qp);
 }
 
@@ -828,8 +835,10 @@ static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count,
 {
 	const struct ibv_send_wr wr = { .wr_id = qp->wr_id };
 
+	pthread_mutex_lock(&queues);
 	for (size_t i = 0; i < count; i++)
 		piece_begins(&wr, &sge[i]);
+	pthread_mutex_unlock(&queues);
 	real_wr_set_sge_list(qp, count, sge);
 }
 
@@ -839,7 +848,9 @@ static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr,
 	const struct ibv_send_wr wr = { .wr_id = qp->wr_id };
 	const struct ibv_sge sge = { .addr = addr, .length = length };
 
+	pthread_mutex_lock(&queues);
 	piece_begins(&wr, &sge);
+	pthread_mutex_unlock(&queues);
 	real_wr_set_sge(qp, lkey, addr, length);
 }
 
@@ -1077,6 +1088,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 {
 	int (*real)(struct ibv_comp_channel *, struct ibv_cq **, void **);
 	static int err;		/* stays: a program may try again */
+	int result;
 
 	if (newly_armed && !err)
 		err = error_of("ibv_get_cq_event");
@@ -1086,10 +1098,10 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		return -1;
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_get_cq_event", "IBVERBS_1.1");
-	err = real(channel, cq, cq_context);
-	if (!err)
+	result = real(channel, cq, cq_context);
+	if (!result)
 		with_events = *cq;
-	return err;
+	return result;
 }
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)

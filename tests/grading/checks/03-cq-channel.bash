@@ -101,27 +101,25 @@ the_end() {
 }
 
 # In another run, arm() takes its time. A message comes after the arming, and is taken before its
-# event; the last ones come just before an arming, so they have no event, and are one too many.
+# event; the last ones come just before an arming, so they have no event.
 the_last() {
 	world[late]=300
-	begin $((sizes[3] + 1))
+	begin $((sizes[3] + 2))
 	one_by_hand && at arming && calls_of arm && go
 	until_called arm $((${#calls[@]} + 1)) && burst 1
 	expect 03.4 "did not go on after an event whose message was taken before" at arming
 	before_arming burst "${sizes[3]}"
-	expect 03.4 "more than COUNT came before an arming: not all taken, or no end" takes_the_end
+	expect 03.4 "messages before the arming raise no event, and were not taken" takes_the_end
 	finish
 	unset 'world[late]'
 }
 
 # Each of the functions fails once, and has to say so; ibv_get_cq_event() only if it is called.
 the_errors() {
-	local progress_function=awake deadline=5 what check function verb message
-	local any='!(CHECKPOINT*|got*|awake|all|released*|)' # that main() does not print
-	for what in "1 arm ibv_req_notify_cq 1 $any" '3 drain completion 2 *' \
-		'3 drain ibv_poll_cq 2 *' "2 next_event ibv_get_cq_event 1 $any" \
-		'4 take_all ibv_get_cq_event 2 *'; do
-		read -r check function verb what message <<<"$what"
+	local progress_function=awake deadline=5 what check function verb
+	for what in '1 arm ibv_req_notify_cq 1' '3 drain completion 2' '3 drain ibv_poll_cq 2' \
+		'2 next_event ibv_get_cq_event 1' '4 take_all ibv_get_cq_event 2'; do
+		read -r check function verb what <<<"$what"
 		fails "$verb" "$what" 5
 		begin $((sizes[3] + 2))
 		one_by_hand && at arming && burst "${sizes[3]}" && go
@@ -130,7 +128,7 @@ the_errors() {
 			fail 03.4 "drain() has failed, and take_all() did not return -1"
 		fi
 		[[ $verb == ibv_get_cq_event ]] || meets_error "03.$check" &&
-			expect "03.$check" "$verb failed, and $function() did not say so" heeds "$message"
+			expect "03.$check" "$verb failed, and $function() did not return -1" heeds '*'
 	done
 }
 

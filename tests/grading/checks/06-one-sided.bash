@@ -115,6 +115,8 @@ check_exercise() {
 	beside=("${args[@]}" 10.9.0.1)
 	must_heed 06.2 "ibv_post_recv() failed, and receive_nonce() did not return -1" \
 		ibv_post_recv 17 '*' exercise "${args[@]}"
+	find_lines 'got 0x[0-9a-f]{8}'
+	if ((${#found[@]} >= 16)); then fail 06.2 "it went on when no receive could be posted"; fi
 	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
 		ibv_post_send 1 '*answering: ERROR*' exercise "${args[@]}"
 	beside=(lock $((port + 3)))
