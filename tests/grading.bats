@@ -646,13 +646,14 @@ make_up_checks() {
 }
 
 # bats test_tags=long
-@test "grade: a check that is killed grades nothing; a peer that fails, not what it was for" {
+@test "grade: a check that is killed, or whose peer fails, comes to no result, and others do" {
 	copy_tree
 	make_up_checks 'ok 01.1; ok 01.2' 'kill -KILL $BASHPID'
 	make -s build/tests/grading/peer
-	run -2 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
-	assert_line --partial 'not graded: '
-	assert_equal "$(jq -r .score "$scratch/results/grade.json")" null
+	run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
+	assert_line 'grade: the guest broke down while 02-made-up/exercise was checked'
+	assert_equal "$(jq -c '[.score, .tests[].status]' "$scratch/results/grade.json")" \
+		'[10,"pass","pass","error","error"]'
 	rm -r "$scratch/in"
 	make_up_checks 'rdma link delete "$device"; peer burst 20000; until_peer_listens; start exercise' \
 		'ok 02.1; ok 02.2'

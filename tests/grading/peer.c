@@ -432,8 +432,8 @@ static int introduce(struct peer *p, int sock)
  * three, so that whoever takes each message of credits for one is found in any
  * case; and all, which are more than it has slots. After that three to five at
  * a time, while it still has some: fewer would be more messages than it has
- * receives for. In all as many as messages are @left: none may be lost. The last
- * four it gets when it has none; sink() calls them 65536.
+ * receives for. In all as many as messages are @left: none may be lost. The
+ * last four it gets when it has none; sink() calls them 65536.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left)
 {
