@@ -49,7 +49,8 @@
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
  * seen. Here the grader is told; and which events were acknowledged, too. It
  * believes only who knows the number "key". It is told, too, if a queue pair is
- * to send to another IPv4 address than "peer", which is a hexadecimal number.
+ * to send to another GID than that of the IPv4 address "peer", which is a
+ * hexadecimal number.
  *
  * No completion is seen until as many sends are posted as "slots" says, or a
  * second or two are over: then the grader is told that there were fewer.
@@ -58,12 +59,17 @@
  * called, and waits as long as the grader has a file in its way. Then it arms
  * the queue, and waits for an event, for as many milliseconds. Nothing else
  * makes sure that a message comes just before the arming, or between the arming
- * and the next look at the queue.
+ * and the next look at the queue. In the same way ibv_get_cq_event() waits when
+ * it has an event, in any case.
+ *
+ * If there is a "lag", the first completion of a WRITE comes only with the
+ * second one, or after so many milliseconds, because a peer may acknowledge two
+ * writes at once.
  *
  * The grader is told if an empty queue was polled SPINS times in a row.
  *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
- * completion.
+ * completion, or, if it asks for none, with the next one.
  *
  * A request for a connection always has as many bytes of private data as a
  * packet has room for. Here they have as many as "private-data" says, a number
@@ -108,7 +114,7 @@ static char closed[64], armed[64], with_three_ports[3][64];
 static unsigned int v1_net, sent, received, key, peer, slots;
 
 static int closed_err;
-static int late;	/* milliseconds */
+static int late, lag;	/* milliseconds */
 static bool newly_armed;	/* and no event was asked for since */
 static struct ibv_cq *with_events;	/* whose event was taken last */
 
@@ -141,6 +147,7 @@ enum word {
 	TAKEN = 10,	/* an event of the RDMA CM */
 	RETURNED = 11,	/* such an event, by rdma_ack_cm_event() */
 	SPINNING = 12,	/* with an empty queue */
+	WAITS = 13,	/* with an event of a queue */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
@@ -175,6 +182,7 @@ struct result {
 	void *at;
 	uint32_t length;
 	unsigned int request;
+	bool signaled;
 	unsigned char bytes[64];
 };
 
@@ -240,6 +248,8 @@ __attribute__((constructor)) static void read_settings(void)
 			read = fscanf(file, "%u", &v1_net);
 		} else if (strcmp(name, "late") == 0) {
 			read = fscanf(file, "%d", &late);
+		} else if (strcmp(name, "lag") == 0) {
+			read = fscanf(file, "%d", &lag);
 		} else if (strcmp(name, "peer") == 0) {
 			read = fscanf(file, "%x", &peer);
 		} else if (strcmp(name, "sent") == 0) {
@@ -521,13 +531,12 @@ static void send_ends(uint64_t wr_id)
 	pieces = left;
 }
 
-/* Does it ask for a few bytes from the peer, and for a completion? */
+/* Does it ask for bytes from the peer? */
 static bool brings(const struct ibv_send_wr *wr)
 {
-	return (wr->send_flags & IBV_SEND_SIGNALED) &&
-	       (wr->opcode == IBV_WR_RDMA_READ ||
-		wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-		wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
+	return wr->opcode == IBV_WR_RDMA_READ ||
+	       wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 /*
@@ -549,6 +558,7 @@ static int before_requests(const struct ibv_send_wr *wr, struct result *before)
 				continue;
 			before[n].wr_id = wr->wr_id;
 			before[n].request = requested;
+			before[n].signaled = wr->send_flags & IBV_SEND_SIGNALED;
 			before[n].at = (void *)(uintptr_t)sge->addr;
 			before[n].length = sge->length;
 			memcpy(before[n].bytes, before[n].at, sge->length);
@@ -572,7 +582,10 @@ static void hold_back(struct result result)
 	results[held++] = result;
 }
 
-/* All pieces of the first request with this wr_id. */
+/*
+ * All pieces of the first request with this wr_id, and those of the requests
+ * that have no completion of their own.
+ */
 static void deliver(uint64_t wr_id)
 {
 	unsigned int request = 0;
@@ -581,9 +594,9 @@ static void deliver(uint64_t wr_id)
 	for (int i = 0; i < held; i++) {
 		const struct result result = results[i];
 
-		if (!request && result.wr_id == wr_id)
+		if (!request && result.signaled && result.wr_id == wr_id)
 			request = result.request;
-		if (result.request != request)
+		if (result.signaled && result.request != request)
 			results[left++] = result;
 		else
 			memcpy(result.at, result.bytes, result.length);
@@ -633,6 +646,50 @@ static void count_empty_polls(int taken)
 		tell(SPINNING);
 }
 
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* ibv_poll_cq(), with the first completion of a WRITE as late as "lag" says. */
+static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
+{
+	static enum { FIRST, KEPT, SECOND, OVER } state;
+	static struct ibv_wc kept;
+	static long long end;
+	int taken;
+
+	if (count > 0 &&
+	    (state == SECOND || (state == KEPT && now_ms() >= end))) {
+		state = OVER;
+		*wc = kept;
+		return 1;
+	}
+	taken = real_poll_cq(cq, count, wc);
+	for (int i = 0; lag && i < taken && state < SECOND; i++) {
+		const struct ibv_wc this = wc[i];
+
+		if (this.status != IBV_WC_SUCCESS ||
+		    this.opcode != IBV_WC_RDMA_WRITE)
+			continue;
+		if (state == KEPT) {
+			wc[i] = kept;
+			state = SECOND;
+		} else {
+			taken--;
+			memmove(&wc[i], &wc[i + 1], (taken - i) * sizeof(*wc));
+			i--;
+			end = now_ms() + lag;
+			state = KEPT;
+		}
+		kept = this;
+	}
+	return taken;
+}
+
 static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
 	int taken;
@@ -642,7 +699,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		return -1;
 	if (too_early())
 		return 0;
-	taken = real_poll_cq(cq, count, wc);
+	taken = poll_with_lag(cq, count, wc);
 	count_empty_polls(taken);
 	for (int i = 0; i < taken; i++) {
 		if (wc[i].status == IBV_WC_SUCCESS &&
@@ -700,6 +757,13 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	return err;
 }
 
+/* For as long as its file is there, but not for ever. */
+static void wait_for_grader(void)
+{
+	for (int i = 0; i < 6000 && access(WAIT, F_OK) == 0; i++)
+		poll(NULL, 0, 10);
+}
+
 /* Arm @cq late, and return late, so that something may come before. */
 static int arm(struct ibv_cq *cq, int solicited_only)
 {
@@ -708,8 +772,8 @@ static int arm(struct ibv_cq *cq, int solicited_only)
 
 	if (late)
 		tell(ARMS);
-	for (int i = 0; late && i < 500 && !access(WAIT, F_OK); i++)
-		poll(NULL, 0, 10);
+	if (late)
+		wait_for_grader();
 	err = real_req_notify_cq(cq, solicited_only);
 	newly_armed = true;
 	if (late && cq->channel) {
@@ -1044,7 +1108,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		[IBV_QPS_RTR] = { "RTR", "again-RTR" },
 		[IBV_QPS_RTS] = { "RTS", "again-RTS" },
 	};
-	uint32_t address;
+	const uint32_t address = htonl(peer);
+	unsigned char gid[16] = { [10] = 0xff, 0xff };
 	static bool again;
 	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
 	int err = 0;
@@ -1055,8 +1120,9 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR) {
 		again = true;
 	}
-	memcpy(&address, &attr->ah_attr.grh.dgid.raw[12], sizeof(address));
-	if ((mask & IBV_QP_AV) && peer && ntohl(address) != peer)
+	memcpy(&gid[12], &address, sizeof(address));
+	if ((mask & IBV_QP_AV) && peer &&
+	    memcmp(&attr->ah_attr.grh.dgid, gid, sizeof(gid)) != 0)
 		tell(ELSEWHERE);
 	if (!err && (mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)
 		err = EINVAL;
@@ -1101,6 +1167,10 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 	result = real(channel, cq, cq_context);
 	if (!result)
 		with_events = *cq;
+	if (!result && access(WAIT, F_OK) == 0) {
+		tell(WAITS);
+		wait_for_grader();
+	}
 	return result;
 }
 

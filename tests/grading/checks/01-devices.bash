@@ -39,7 +39,7 @@ add_ports() {
 # its first IPv4 GID of RoCE v2; and another right one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local groups=(0 0 0 0 0) place
+	local groups=(0 0 0 0 0) place three=() states=([0]='3: ARMED' [2]='3: ARMED' [3]='4: ACTIVE')
 	world[closed]="$device $((12 + RANDOM % 13))" # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
@@ -74,10 +74,10 @@ make_world() {
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
 	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
 	has_gid "${names[1]}" "10.$old.$third.$last" && pretend "${names[1]}" 1 "$index"
-	add_ports "${names[0]}" '3: ARMED'
+	shuffle three 0 2 3
+	for i in "${three[@]}"; do add_ports "${names[i]}" "${states[i]}"; done
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
-	add_ports "${names[2]}" '3: ARMED' && pretend "${names[2]}" 3 "$v1"
-	add_ports "${names[3]}" '4: ACTIVE'
+	pretend "${names[2]}" 3 "$v1"
 }
 
 # says DEVICE WHAT: does the program say this of it, and nothing else?

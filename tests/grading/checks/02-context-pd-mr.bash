@@ -120,7 +120,7 @@ check_exercise() {
 	shuffle verbs "ibv_dereg_mr $n" 'ibv_dealloc_pd 1' nothing
 	for verb in "${verbs[@]}"; do
 		if [[ $verb == nothing ]]; then
-			run exercise "$length" "${ask[@]}"
+			start exercise "$length" "${ask[@]}" && walk
 			expect 02.4 "the exit status is $status, in a second run" ends_with 0
 		else
 			must_heed 02.4 "${verb% *}() failed, and release() did not return -1" \

@@ -120,7 +120,7 @@ delivered() {
 }
 
 check_broken() {
-	local psn=()
+	local psn=() steps
 	# The send of the program that is handed out completes with an error, as it says: its
 	# PSN is ahead of the one that is expected. One behind it would be taken for a copy, and
 	# the program would wait for ever.
@@ -131,10 +131,13 @@ check_broken() {
 	start broken "${psn[@]}"
 	reach 04.6 connected || return
 	kernel qp
+	words_of 18 # of steps to RTR: see world.c
+	steps=${#calls[@]}
 	go
 	finish
 	if [[ $timed_out ]]; then fail 04.6; fi
 	expect 04.6 "the message did not arrive" delivered &&
 		expect 04.6 "not the numbers that were asked for; A is the first queue pair" \
-			each_expects "${psn[@]}" && ok 04.6
+			each_expects "${psn[@]}" &&
+		expect 04.6 "connected anew after CHECKPOINT connected" told_times 18 "$steps" && ok 04.6
 }

@@ -113,16 +113,16 @@ check_exercise() {
 	check_receiver $((port + 1)) "$other" "$count"
 	check_errors $((port + 2)) "$other" "$count"
 	# Small messages may be sent inline, but only as much as the queue pair has room for.
-	random size 17 60
-	peer sink $((port + 3)) "$size" 9 && until_peer_listens
-	start exercise $((port + 3)) "$size" 9 10.9.0.1 && walk
-	expect 05.3 "with SIZE $size the exit status is $status" ends_with 0
+	random size 17 60 && peer sink $((port + 3)) "$size" 9 && until_peer_listens
+	start exercise $((port + 3)) "$size" 9 10.9.0.1
+	walk && expect 05.3 "with SIZE $size the exit status is $status" ends_with 0
 }
 
 # Each step fails, then a receive, when it is posted at first and again, then a send.
 check_errors() {
-	local beside=(source "$@" 10.9.0.1) i
-	for i in INIT RTR RTS; do
+	local beside=(source "$@" 10.9.0.1) order=() i
+	shuffle order INIT RTR RTS
+	for i in "${order[@]}"; do
 		must_heed 05.1 "the step to $i failed with ERROR, and that was not returned" \
 			"$i" 1 '*connecting the queue pair: ERROR*' exercise "$@"
 	done

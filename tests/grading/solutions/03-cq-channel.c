@@ -122,10 +122,10 @@ static int drain(struct receiver *r)
 }
 
 /*
- * TODO 03.4: call the three functions above, in the right order, until @count
- * completions have been taken in all. Never sleep while there is one in the
- * queue, and always sleep while there is none. Returns 0, or -1 if one of the
- * three did. Read wait_for() in cq_channel.c first.
+ * TODO 03.4: call the three functions above, in the right order, until r->taken
+ * is @count: those of the first burst count, too. Never sleep while there is a
+ * completion in the queue, and always sleep while there is none. Returns 0, or
+ * -1 if one of the three did. Read wait_for() in cq_channel.c first.
  */
 static int take_all(struct receiver *r, int count)
 {
