@@ -50,8 +50,9 @@ static bool is_ipv4_v2(const struct ibv_gid_entry *entry)
 
 /*
  * TODO 01.3: find the port's first GID for which is_ipv4_v2() is true, and put
- * it into *@gid. Return 0, or -1 if there is none. The table has gaps, and only
- * its first GID_INDEXES entries can be used. See read_gids() in devices.c.
+ * it into *@gid. Return 0, or -1 if there is none. The table has gid_tbl_len
+ * entries, see ibv_query_port(3), and gaps, and only the first GID_INDEXES of
+ * them can be used. See read_gids() in devices.c.
  */
 static int find_gid(struct ibv_context *context, int port,
 		    struct ibv_gid_entry *gid)
@@ -60,7 +61,8 @@ static int find_gid(struct ibv_context *context, int port,
 }
 
 /*
- * TODO 01.4: open the first device in the list that has both, set *@gid, and
+ * TODO 01.4: open the first device in the list that has an ACTIVE port and, on
+ * the first such port, a GID for which is_ipv4_v2() is true. Set *@gid, and
  * return the open device. Close every device that you opened and did not
  * choose. Return NULL if no device has both. See show() in devices.c.
  */
@@ -74,8 +76,9 @@ static struct ibv_context *choose(struct ibv_device **list,
 /*
  * TODO 01.5: return the exit status when nothing was chosen. @list_err is the
  * errno value of ibv_get_device_list(), or 0 if that returned a list. Return
- * EXIT_NO_DEVICE if there was a list, or if the kernel has no RDMA, which is
- * ENOSYS; return EXIT_FAILURE for any other error. See step 1 of devices.c.
+ * EXIT_NO_DEVICE, which is 77, if there was a list, or if the kernel has no
+ * RDMA, which is ENOSYS; return EXIT_FAILURE for any other error. See step 1 of
+ * devices.c.
  */
 static int nothing_chosen(int list_err)
 {

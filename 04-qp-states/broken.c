@@ -4,9 +4,10 @@
  *	broken PSN_0 PSN_1
  *
  * Both queue pairs reach RTS and no call fails. Still, the send completes with
- * an error. Repair it so that messages can go both ways: the first packet of
- * queue pair 0 has the number PSN_0, that of queue pair 1 has PSN_1. At the
- * CHECKPOINT, rdma -d resource show qp shows what the kernel knows about both.
+ * an error; if PSN_0 is below PSN_1, the program never ends. Repair it so that
+ * messages can go both ways: the first packet of queue pair 0 has the number
+ * PSN_0, that of queue pair 1 has PSN_1. At the CHECKPOINT, rdma -d resource
+ * show qp shows what the kernel knows about both.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +33,6 @@ static int connect_qp(struct ibv_qp *qp, uint32_t peer_qpn,
 		.rq_psn = psn, .sq_psn = psn, .min_rnr_timer = 12,
 		.timeout = 8, .retry_cnt = 2, .rnr_retry = 2,
 	};
-
 	const int masks[] = {
 		IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX |
 		IBV_QP_ACCESS_FLAGS,
@@ -60,9 +60,9 @@ int main(int argc, char *argv[])
 	struct ibv_cq *cq = NULL;
 	struct ibv_qp *qp[2] = { NULL };
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 1, .max_recv_wr = 1 }, .sq_sig_all = 1
-	};
-	struct ibv_send_wr send = { .opcode = IBV_WR_SEND }, *bad_send;
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1 } };
+	struct ibv_send_wr send = { .opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED }, *bad_send;
 	struct ibv_recv_wr receive = { .num_sge = 0 }, *bad_receive;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;

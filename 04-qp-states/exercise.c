@@ -56,7 +56,9 @@ static int to_init(struct ibv_qp *qp)
 
 /*
  * TODO 04.2: INIT -> RTR. From now on the queue pair expects packets from
- * @peer; the first has the number peer->psn. The path MTU is 1024. Return what
+ * @peer; the first has the number peer->psn. The path MTU is 1024. The index of
+ * your own GID is peer->gid.gid_index here, because both queue pairs use the
+ * same port. Between two hosts each side has an index of its own. Return what
  * ibv_modify_qp() returns. See to_rtr() in qp_states.c.
  */
 static int to_rtr(struct ibv_qp *qp, const struct peer *peer)

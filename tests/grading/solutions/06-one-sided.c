@@ -345,9 +345,10 @@ static int introduce(struct side *side, struct ibv_context *context, bool lock)
 		return -1;
 	puts("exchanged");
 	/*
-	 * Without a timeout, which only this exercise may do: a packet that is
-	 * lost would never be sent again. On Soft-RoCE a READ with a fence that
-	 * is sent again waits for ever: see docs/errors.md.
+	 * The timeout is 0: no packet is sent again. Only this exercise may do
+	 * that, because both programs run on one machine, where none is lost.
+	 * No fence is needed here. On Soft-RoCE a READ with a fence would wait
+	 * for ever if it was sent again: see docs/errors.md.
 	 */
 	return connection_start(side->qp, &path, depth, 0, &local, &remote);
 }
