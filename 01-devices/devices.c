@@ -156,8 +156,8 @@ static int print_device(struct ibv_context *context,
 {
 	/* The verb returns the GUID in network byte order. */
 	uint64_t guid = be64toh(ibv_get_device_guid(context->device));
+	struct ibv_device_attr device;
 	struct ibv_port_attr port;
-	int err, number = 1;
 
 	printf("  node GUID: %04x:%04x:%04x:%04x\n"
 	       "  node type: %s\n"
@@ -168,16 +168,16 @@ static int print_device(struct ibv_context *context,
 	       context->device->transport_type == IBV_TRANSPORT_IB ?
 	       "InfiniBand" : "other than InfiniBand");
 
-	/* Ports count from 1. EINVAL: there is no port of that number. */
-	while ((err = ibv_query_port(context, number, &port)) == 0) {
-		if (print_port(context, number, &port, chosen))
+	if (failed(ibv_query_device(context, &device), "ibv_query_device"))
+		return -1;
+	/* Ports count from 1. */
+	for (int i = 1; i <= device.phys_port_cnt; i++) {
+		if (failed(ibv_query_port(context, i, &port),
+			   "ibv_query_port(port %d)", i) ||
+		    print_port(context, i, &port, chosen))
 			return -1;
-		number++;
 	}
-	if (err == EINVAL && number > 1)
-		return 0;
-
-	return failed(err, "ibv_query_port(port %d)", number);
+	return 0;
 }
 
 /* Returns the status to exit with: 0, or 1 after an error message. */

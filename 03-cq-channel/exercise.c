@@ -5,7 +5,8 @@
  *
  * A sensor far away sends COUNT messages, some in bursts, some after a long
  * silence, and each with a number. Your receiver must print every number, in
- * order, and use no CPU time while nothing comes.
+ * order, and use no CPU time while nothing comes. COUNT is at most ROOM, since
+ * no receive is posted again.
  *
  * Given: main(), a queue pair that is connected to the sender, and take(),
  * which prints the number in a completion. You write the five bodies marked
@@ -194,8 +195,9 @@ int main(int argc, char *argv[])
 	int sock = -1, port = 0, status = EXIT_FAILURE;
 
 	start_output();
-	if (argc != 4) {
-		fprintf(stderr, "usage: exercise HOST PORT COUNT\n");
+	if (argc != 4 || atoi(argv[3]) > ROOM) {
+		fprintf(stderr, "usage: exercise HOST PORT COUNT\n"
+				"COUNT: at most %d\n", ROOM);
 		return EXIT_USAGE;
 	}
 

@@ -233,8 +233,8 @@ static int send_all(const struct side *side)
 /* The server: verify what has come, and post its receives again. */
 static int receive_all(const struct side *side)
 {
+	const long long start = clock_ns(CLOCK_MONOTONIC);
 	const int iters = side->opt->iters;
-	long long start = 0;
 	int received = 0, most = 0;
 	struct ibv_wc wc[BATCH];
 
@@ -244,8 +244,6 @@ static int receive_all(const struct side *side)
 
 		if (n < 0)
 			return -1;
-		if (received == 0)
-			start = clock_ns(CLOCK_MONOTONIC);
 		for (int i = 0; i < n; i++) {
 			if (pattern_check(&side->pattern,
 					  place_of(side, received + i),

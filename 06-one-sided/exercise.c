@@ -142,8 +142,9 @@ static int compare_and_swap(const struct side *side, uint64_t compare,
  * TODO 06.5: take the lock: try to replace 0 by @number until that has worked.
  * Only the old value shows whether it has: see "The operations" in the chapter.
  * Try again at once. No deadline is needed here, because the only other client
- * is in the peer's program, and next_completion() notices if that dies. Return
- * 0 when the lock is ours, or -1 if anything failed.
+ * is in the peer's program, and next_completion() notices if that dies. (A
+ * program of your own needs one: a client that holds the lock may be stopped.)
+ * Return 0 when the lock is ours, or -1 if anything failed.
  */
 static int take_lock(const struct side *side, uint64_t number)
 {
@@ -192,6 +193,10 @@ static int use_lock(const struct side *side, int rounds)
 		return -1;
 	printf("found 0x%016" PRIx64 "\n", found);
 	checkpoint("tried");
+	if (found == 0) {
+		print_error(0, "the lock was free, so it is ours already");
+		return -1;
+	}
 
 	for (int i = 0; i < rounds; i++) {
 		if (take_lock(side, number))

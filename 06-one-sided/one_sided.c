@@ -189,9 +189,9 @@ static int perform_many(const struct side *side)
 		if (perform(side, &add))
 			return -1;
 
-		/* Once a second, or the target would give up waiting. */
+		/* Or the target would give up: --timeout is 1 s or more. */
 		now = clock_ns(CLOCK_MONOTONIC);
-		if (now - told > NS_PER_S) {
+		if (now - told > NS_PER_S / 4) {
 			if (connection_tell(side->sock, BUSY))
 				return -1;
 			told = now;

@@ -84,7 +84,9 @@ static int refuse(struct rdma_cm_id *id, uint32_t version)
  * TODO 07.4: our request was refused, and @event is the event REJECTED. If its
  * private data is a hello, print "refused: version 4, TEXT" with the version
  * and the text of the peer. Otherwise print "refused: reason 8" with the
- * status of the event. Private data is in event->param.conn.
+ * status of the event. Private data is in event->param.conn. In a program of
+ * your own, print the text of a peer with printable() of common/address.h,
+ * because a terminal obeys some of the bytes that anybody can send.
  */
 static void print_refusal(const struct rdma_cm_event *event)
 {
@@ -152,10 +154,14 @@ static int create_qp(struct rdma_cm_id *id)
 		      "rdma_create_qp");
 }
 
-/* Given: the server. *@id becomes the client that was accepted. */
-static int serve(struct rdma_cm_id *listener, uint32_t version,
+/*
+ * Given: the server. *@id becomes the client that was accepted, and *@listener
+ * is gone then. Returns 0, or -1 after an error message.
+ */
+static int serve(struct rdma_cm_id **listener, uint32_t version,
 		 struct rdma_cm_id **id)
 {
+	struct rdma_event_channel *channel = (*listener)->channel;
 	struct rdma_conn_param param = { 0 };
 	struct hello hello = { .text = "" };
 	struct rdma_cm_event *event;
@@ -163,12 +169,12 @@ static int serve(struct rdma_cm_id *listener, uint32_t version,
 
 	say_hello(&param, &hello, version);
 	for (;;) {
-		event = next_event(listener->channel);
+		event = next_event(channel);
 		if (!event)
 			return -1;
 		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
 			rdma_ack_cm_event(event);
-			continue;	/* of one that we have refused */
+			continue;	/* of a client that is gone */
 		}
 		*id = event->id;
 		welcome = is_welcome(event, version);
@@ -184,10 +190,14 @@ static int serve(struct rdma_cm_id *listener, uint32_t version,
 		*id = NULL;
 		puts("refused a client");
 	}
+	/* No other request is to come between. */
+	if (failed(rdma_destroy_id(*listener) ? errno : 0, "rdma_destroy_id"))
+		return -1;
+	*listener = NULL;
 	if (create_qp(*id) ||
 	    failed(rdma_accept(*id, &param) ? errno : 0, "rdma_accept"))
 		return -1;
-	return expect(listener->channel, RDMA_CM_EVENT_ESTABLISHED);
+	return expect(channel, RDMA_CM_EVENT_ESTABLISHED);
 }
 
 /* Given: the client. */
@@ -254,7 +264,7 @@ int main(int argc, char *argv[])
 		   !rdma_bind_addr(listener, (struct sockaddr *)&addr) &&
 		   !rdma_listen(listener, 4)) {
 		puts("listening");
-		err = serve(listener, version, &id);
+		err = serve(&listener, version, &id);
 	} else {
 		print_error(errno, "listening on port %s", argv[1]);
 	}

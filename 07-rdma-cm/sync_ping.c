@@ -18,6 +18,7 @@
  * rdma_post_send(3), rdma_get_recv_comp(3), rdma_server(1), rdma_client(1).
  */
 #include <errno.h>
+#include <netdb.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,8 +178,12 @@ int main(int argc, char *argv[])
 	if (status)
 		return status;
 	status = EXIT_FAILURE;
-	if (rdma_getaddrinfo(address, port, &hints, &addr)) {
-		print_error(0, "no address \"%s\", port %s", address, port);
+	err = rdma_getaddrinfo(address, port, &hints, &addr);
+	if (err) {
+		print_error(err == -1 ? errno : 0, "no address \"%s\", port %s",
+			    address, port);
+		if (err != -1)
+			print_hint("%s", gai_strerror(err));
 		goto out;
 	}
 	if (server)

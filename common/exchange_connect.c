@@ -156,7 +156,7 @@ int exchange_connect(const char *host, int tcp_port, int timeout)
 		print_error(err, "connecting to %s port %d", host, tcp_port);
 		if (err == ECONNREFUSED || err == ETIMEDOUT)
 			print_hint("is a server running there, with the same "
-				   "-p?");
+				   "port?");
 		else if (err == ECONNRESET)
 			print_hint("the server ended meanwhile; its messages "
 				   "may say why");

@@ -46,6 +46,7 @@ int exchange_listen(int tcp_port)
 		.sin_port = htons((uint16_t)tcp_port),
 	};
 	int sock = listen_on((struct sockaddr *)&any6, sizeof(any6));
+	int err;
 
 	/* A machine without IPv6. */
 	if (sock < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL))
@@ -53,8 +54,9 @@ int exchange_listen(int tcp_port)
 	if (sock >= 0)
 		return sock;
 
-	print_error(errno, "listening on TCP port %d", tcp_port);
-	if (errno == EADDRINUSE || errno == EACCES)
-		print_hint("-p takes another one, on both sides");
+	err = errno;
+	print_error(err, "listening on TCP port %d", tcp_port);
+	if (err == EADDRINUSE || err == EACCES)
+		print_hint("take another port, on both sides");
 	return -1;
 }

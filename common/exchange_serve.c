@@ -190,8 +190,7 @@ int exchange_serve_address(int tcp_port, int timeout, struct address *theirs)
 
 	if (err == 0) {
 		print_error(ETIMEDOUT, "no client on TCP port %d", tcp_port);
-		print_hint("start one with this machine's name; --timeout "
-			   "waits longer");
+		print_hint("start one with this machine's name");
 	}
 	return -1;
 }

@@ -670,7 +670,7 @@ serves_real_client() {
 	until_listening
 	run -1 limited "$ours"
 	assert_line --partial 'listening on TCP port 18515: EADDRINUSE'
-	assert_line --partial 'hint: -p takes another one'
+	assert_line --partial 'hint: take another port'
 	kill "$server"
 }
 
