@@ -18,8 +18,8 @@
  * rdma_post_send(3), rdma_get_recv_comp(3), rdma_server(1), rdma_client(1).
  */
 #include <errno.h>
-#include <netdb.h>
 #include <getopt.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
