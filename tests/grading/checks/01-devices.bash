@@ -68,7 +68,7 @@ make_world() {
 	has_gid "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
 	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
 	has_gid "${names[2]}" "10.$net.$third.$last" && right=$index
-	address=("${address[@]:gone:17 + old % 20}")
+	address=("${address[@]:gone:34 + old % 20}")
 	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
 		"${address[@]/#/address delete dev ${interfaces[2]} }" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -

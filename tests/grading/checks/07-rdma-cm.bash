@@ -108,7 +108,7 @@ serve() {
 	for other in "${kinds[@]}"; do
 		be_asked "$version" "$other"
 		expect 07.2 "a client that has said no hello (data: $other) was not refused" \
-			said_is 'rejected*' && expect 07.2 "the server has ended" running || return
+			said_is 'rejected*' && expect 07.2 "it has ended: see is_welcome()" running || return
 	done
 	ok 07.2
 	refuses "${others[0]}" || return
