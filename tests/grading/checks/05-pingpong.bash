@@ -57,8 +57,8 @@ check_sender() {
 		fail 05.4 "the peer cannot send credits: you have no receive posted" "$complaint"
 	elif ((value)); then
 		fail 05.4 "you sent without a credit: the peer had no receive" "$evidence"
-	elif told 2 || told 3; then
-		fail 05.4 "used a slot before the completion of its last send was taken"
+	elif told 2 || told 3 || ! right_sends "$size"; then
+		fail 05.4 "used a slot before the completion of its last send was taken, or a fifth one"
 	elif ((came < count)); then
 		fail 05.4 "$came of $count messages came, and there were credits" "$complaint"
 	elif told 7 || ! told_each "$count"; then
