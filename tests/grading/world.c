@@ -770,10 +770,10 @@ static int arm(struct ibv_cq *cq, int solicited_only)
 	struct pollfd event = { .events = POLLIN };
 	int err;
 
-	if (late)
+	if (late) {
 		tell(ARMS);
-	if (late)
 		wait_for_grader();
+	}
 	err = real_req_notify_cq(cq, solicited_only);
 	newly_armed = true;
 	if (late && cq->channel) {
