@@ -182,6 +182,7 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	if (!event)
 		return EXIT_FAILURE;
 	id = event->id;
+	printf("retries %u\n", event->param.conn.retry_count);
 	print_data("asked", event);
 	rdma_ack_cm_event(event);
 	printf("told version %u, %.23s\n", ntohl(hello.version), hello.text);

@@ -305,13 +305,13 @@ right_flags() {
 # never showed.
 watch_registrations() {
 	# shellcheck disable=SC2016 # they are the kernel's
-	local start='$arg2:u64' length='$arg3:u64' access='$arg5:x32'
+	local start='$arg2:u64' length='$arg3:u64' iova='$arg4:u64' access='$arg5:x32'
 	# On a 32-bit processor, a number of 64 bits takes the places of two arguments.
 	if [[ $HOSTTYPE == i[3-6]86 ]]; then
 		# shellcheck disable=SC2016
-		start='$arg2:u32' length='$arg4:u32' access='$arg8:x32'
+		start='$arg2:u32' length='$arg4:u32' iova='$arg6:u32' access='$arg8:x32'
 	fi
-	probe reg_mr rxe_reg_user_mr "start=$start" "length=$length" "access=$access"
+	probe reg_mr rxe_reg_user_mr "start=$start" "length=$length" "iova=$iova" "access=$access"
 }
 
 watch_rights() {
@@ -445,9 +445,16 @@ watch_copies() {
 	probe copy rxe_mr_copy "from=$from" "at=$at" "length=$length"
 }
 
-# written SIZE: has the driver written every byte of a region of this size, and none behind it?
+# written SIZE: has the driver written every byte of a region of this size, and none behind it? The
+# addresses of the copies are those that the peer names, so each region must have its own.
 written() {
 	local region regions start end at length copies source sources
+	calls_of reg_mr
+	for region in "${calls[@]}"; do
+		evidence="a region has another address for the peer (iova) than for the program: $region"
+		[[ $region =~ ^start=([0-9]+)\ .*\ iova=([0-9]+)\  ]] &&
+			[[ ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]] || return
+	done
 	calls_of reg_mr "*length=$1 *"
 	# Nobody needs more than one.
 	regions=("${calls[@]:0:10}")
@@ -623,9 +630,22 @@ open_devices() {
 	done
 }
 
+watch_opens() {
+	probe opened ib_uverbs_open
+	probe closed ib_uverbs_close
+}
+
 # only_open DEVICE: has the program this one open, and no other one? A descriptor may be in a
-# message that nobody has received, where only rdma(8) sees the context.
+# message that nobody has received, where only rdma(8) sees the context, but not if the thread
+# that opened the device has ended. So the calls are counted, too.
 only_open() {
+	local opened closed
+	calls_of opened
+	opened=${#calls[@]}
+	calls_of closed
+	closed=${#calls[@]}
+	evidence="opened: $opened, closed: $closed"
+	((opened == closed + 1)) || return
 	open_devices
 	evidence="open: ${objects[*]:-none}"
 	[[ ${objects[*]} == "$1" ]] || return

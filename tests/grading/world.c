@@ -107,7 +107,8 @@
 int ioctl(int fd, unsigned long request, ...);
 
 #define SETTINGS 9	/* the descriptor */
-#define WAIT "/work/wait"
+
+static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 
 /* Names of devices. */
 static char closed[64], armed[64], with_three_ports[3][64];
@@ -258,6 +259,8 @@ __attribute__((constructor)) static void read_settings(void)
 			read = fscanf(file, "%u", &slots);
 		} else if (strcmp(name, "received") == 0) {
 			read = fscanf(file, "%u", &received);
+		} else if (strcmp(name, "wait") == 0) {
+			read = fscanf(file, "%20s", strchr(wait_file, '\0'));
 		} else if (strcmp(name, "key") == 0) {
 			read = fscanf(file, "%u", &key);
 		} else if (strcmp(name, "failing") == 0) {
@@ -486,10 +489,11 @@ static uint32_t sum_of(uint64_t addr, uint32_t length)
 static void piece_begins(const struct ibv_send_wr *wr,
 			 const struct ibv_sge *sge)
 {
-	struct under_way *new = &under_way[pieces];
+	struct under_way *new;
 
-	if (pieces == MOST_PIECES)
-		return;
+	if (pieces == MOST_PIECES)	/* the oldest has to go */
+		memmove(under_way, under_way + 1, --pieces * sizeof(*new));
+	new = &under_way[pieces];
 	new->wr_id = wr->wr_id;
 	new->send = sends;
 	new->addr = sge->addr;
@@ -575,9 +579,12 @@ static void hold_back(struct result result)
 
 	memcpy(before, result.bytes, result.length);
 	memcpy(result.bytes, result.at, result.length);
-	if (held == MOST_RESULTS ||
-	    memcmp(before, result.bytes, result.length) == 0)
+	if (memcmp(before, result.bytes, result.length) == 0)
 		return;
+	if (held == MOST_RESULTS) {	/* the oldest has to go */
+		memcpy(results[0].at, results[0].bytes, results[0].length);
+		memmove(results, results + 1, --held * sizeof(*results));
+	}
 	memcpy(result.at, before, result.length);
 	results[held++] = result;
 }
@@ -659,10 +666,11 @@ static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
 	static enum { FIRST, KEPT, SECOND, OVER } state;
 	static struct ibv_wc kept;
+	static struct ibv_cq *kept_of;
 	static long long end;
 	int taken;
 
-	if (count > 0 &&
+	if (count > 0 && cq == kept_of &&
 	    (state == SECOND || (state == KEPT && now_ms() >= end))) {
 		state = OVER;
 		*wc = kept;
@@ -673,7 +681,8 @@ static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		const struct ibv_wc this = wc[i];
 
 		if (this.status != IBV_WC_SUCCESS ||
-		    this.opcode != IBV_WC_RDMA_WRITE)
+		    this.opcode != IBV_WC_RDMA_WRITE ||
+		    (state == KEPT && cq != kept_of))
 			continue;
 		if (state == KEPT) {
 			wc[i] = kept;
@@ -683,6 +692,7 @@ static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 			memmove(&wc[i], &wc[i + 1], (taken - i) * sizeof(*wc));
 			i--;
 			end = now_ms() + lag;
+			kept_of = cq;
 			state = KEPT;
 		}
 		kept = this;
@@ -757,10 +767,16 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	return err;
 }
 
+/* Without access(), in whose place a program may have a function of its own. */
+static bool has_to_wait(void)
+{
+	return syscall(SYS_faccessat, AT_FDCWD, wait_file, F_OK) == 0;
+}
+
 /* For as long as its file is there, but not for ever. */
 static void wait_for_grader(void)
 {
-	for (int i = 0; i < 6000 && access(WAIT, F_OK) == 0; i++)
+	for (int i = 0; i < 6000 && has_to_wait(); i++)
 		poll(NULL, 0, 10);
 }
 
@@ -1167,7 +1183,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 	result = real(channel, cq, cq_context);
 	if (!result)
 		with_events = *cq;
-	if (!result && access(WAIT, F_OK) == 0) {
+	if (!result && has_to_wait()) {
 		tell(WAITS);
 		wait_for_grader();
 	}

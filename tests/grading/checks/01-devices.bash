@@ -8,7 +8,9 @@ points 01.5 4 exercise 'exit status 77 when there is nothing to choose' 'man 3 i
 
 # add_device N: the Nth device, on an interface of its own, with its addresses.
 add_device() {
-	local link=w$((100 + RANDOM))${digits[${#interfaces[@]}]} ips=()
+	local link ips=()
+	random link 100 32767
+	link=w$link${digits[${#interfaces[@]}]}
 	read -ra ips <<<"${addresses[$1]}"
 	interfaces[$1]=$link
 	links+=("link add $link type dummy" "link set $link up" "${ips[@]/#/address add dev $link }")
@@ -40,7 +42,8 @@ add_ports() {
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
 	local groups=(0 0 0 0 0) place three=() states=([0]='3: ARMED' [2]='3: ARMED' [3]='4: ACTIVE')
-	world[closed]="$device $((12 + RANDOM % 13))" # from ENOMEM to EMFILE
+	random n 12 24 # from ENOMEM to EMFILE
+	world[closed]="$device $n"
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits 0 1 2 3 4
@@ -51,7 +54,7 @@ make_world() {
 	world+=([v1]=$old [armed]=${names[0]} [three-ports]="${names[0]} ${names[2]} ${names[3]}")
 	addresses[0]="10.7.0.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
-	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64"
+	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64 ::ffff:0:a$net:1/64"
 	addresses[1]+=" 10.$old.$third.$last/24"
 	# One that differs from an IPv4 address in one byte, of which nobody knows the number.
 	random i 1 8
@@ -126,6 +129,7 @@ check_exercise() {
 	local -A error_names=([1]=EPERM [2]=ENOENT [13]=EACCES [19]=ENODEV [38]=ENOSYS)
 	local names=() errors=() last old net third v1 right index i
 	make_world
+	watch_opens
 	start exercise
 	look_at_world
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
