@@ -50,8 +50,8 @@ static int access_flags(const char *rights)
 
 /*
  * TODO 02.2: register @length bytes at @buf with the access flags @flags.
- * Return 0 and set @mr to the new region; or return the errno value and set
- * @mr to NULL, so that report() and release() know that there is none.
+ * Return 0 and set *@mr to the new region; or return the errno value and set
+ * *@mr to NULL, so that report() and release() know that there is none.
  * Read step 4 in main() of context_pd_mr.c.
  */
 static int register_buffer(struct ibv_pd *pd, void *buf, size_t length,

@@ -56,11 +56,11 @@
  * second or two are over: then the grader is told that there were fewer.
  *
  * If there is a "late", ibv_req_notify_cq() tells the grader that it was
- * called, and waits as long as the grader has a file in its way. Then it arms
- * the queue, and waits for an event, for as many milliseconds. Nothing else
- * makes sure that a message comes just before the arming, or between the arming
- * and the next look at the queue. In the same way ibv_get_cq_event() waits when
- * it has an event, in any case.
+ * called, and waits as long as the grader has a file in /work, whose name is
+ * "wait". Then it arms the queue, and waits for an event, for as many
+ * milliseconds. Nothing else makes sure that a message comes just before the
+ * arming, or between the arming and the next look at the queue. In the same way
+ * ibv_get_cq_event() waits when it has an event, in any case.
  *
  * If there is a "lag", the first completion of a WRITE comes only with the
  * second one, or after so many milliseconds, because a peer may acknowledge two

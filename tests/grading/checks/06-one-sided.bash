@@ -55,7 +55,7 @@ check_lock() {
 	held=$(sed -n 's/^held //p' "$peer_out")
 	expect 06.4 "went on before its request was complete" has_taken 1 &&
 		expect 06.4 "not a COMPARE_AND_SWAP from 0 to $number, of 8 bytes" swaps 0x0 "$number" &&
-		expect 06.4 "the old value is to come to the first number of your memory" into_first &&
+		expect 06.4 "the old value is to come to memory[0]" into_first &&
 		expect 06.4 "found another value than $held, that of the lock" found_lock &&
 		expect 06.4 "replaced a value that was not 0" lock_is "$held" 0 || return
 	ok 06.4

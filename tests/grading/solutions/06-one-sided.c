@@ -168,10 +168,10 @@ static int answer(const struct side *side, uint32_t imm)
 
 /*
  * TODO 06.4: if the peer's lock is @compare, replace it by @swap, as one
- * operation. Let the old value come to the first number of our memory, wait for
- * the completion, and set *@found to that old value. It is no error if nothing
- * was replaced. Return 0, or -1 if anything failed. See perform() in
- * one_sided.c, and next_completion() above.
+ * operation. Let the old value come to side->memory[0], wait for the
+ * completion, and set *@found to that old value. It is no error if nothing was
+ * replaced. Return 0, or -1 if anything failed. See perform() in one_sided.c,
+ * and next_completion() above.
  */
 static int compare_and_swap(const struct side *side, uint64_t compare,
 			    uint64_t swap, uint64_t *found)
@@ -231,9 +231,9 @@ static int take_lock(const struct side *side, uint64_t number)
 
 /*
  * TODO 06.6: add 1 to the peer's counter, while we hold the lock: READ it into
- * the second number of our memory, wait for the completion, add 1 there, WRITE
- * it back, and wait again: the lock may be released only when the WRITE is
- * complete. Return 0, or -1 if anything failed. See perform() in one_sided.c.
+ * side->memory[1], wait for the completion, add 1 there, WRITE it back, and
+ * wait again: the lock may be released only when the WRITE is complete. Return
+ * 0, or -1 if anything failed. See perform() in one_sided.c.
  */
 static int add_one(const struct side *side)
 {

@@ -47,8 +47,9 @@ struct hello {
 
 /*
  * TODO 07.1: fill in @hello with MAGIC and @version, leave the text as it is,
- * and make @hello the private data of @param. See struct rdma_conn_param in
- * rdma_connect(3), and htonl(3).
+ * and make @hello the private data of @param. All other members of @param stay
+ * as the caller has set them. See struct rdma_conn_param in rdma_connect(3),
+ * and htonl(3).
  */
 static void say_hello(struct rdma_conn_param *param, struct hello *hello,
 		      uint32_t version)
@@ -88,8 +89,8 @@ static int read_hello(const void *data, size_t size, struct hello *hello)
  * TODO 07.3: refuse the client @id, and tell it which @version we speak. Use
  * say_hello() with a struct hello and a struct rdma_conn_param of your own, and
  * give rdma_reject() the pointer and the length that are then in the latter.
- * The text may be any words with a zero at their end, because the client gets
- * all bytes of the struct. Return what rdma_reject() returns.
+ * The client gets all bytes of the struct, so set the text, too: any words will
+ * do, and there must be a zero at their end. Return what rdma_reject() returns.
  */
 static int refuse(struct rdma_cm_id *id, uint32_t version)
 {
@@ -108,9 +109,9 @@ static int refuse(struct rdma_cm_id *id, uint32_t version)
  * TODO 07.4: our request was refused, and @event is the event REJECTED. If its
  * private data is a hello, print "refused: version 4, TEXT" with the version
  * and the text of the peer. Otherwise print "refused: reason 8" with the
- * status of the event. Private data is in event->param.conn. In a program of
- * your own, print the text of a peer with printable() of common/address.h,
- * because a terminal obeys some of the bytes that anybody can send.
+ * status of the event. Private data is in event->param.conn. The text of a peer
+ * can hold any bytes, and a terminal obeys some of them. Here you may print the
+ * text as it is. In a program of your own, use printable() of common/address.h.
  */
 static void print_refusal(const struct rdma_cm_event *event)
 {
