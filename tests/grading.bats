@@ -689,9 +689,9 @@ make_up_checks() {
 }
 
 @test "grade: a seed that is none, and a folder that is none, are refused" {
-	for seed in xyz 1234567 -1 '1 2' '$(id)'; do
+	for seed in xyz 1234567890123 -1 '1 2' '$(id)'; do
 		run -2 limited "$grade" --seed "$seed" --results "$scratch/results"
-		assert_output --partial 'one to six hexadecimal digits'
+		assert_output --partial 'one to twelve hexadecimal digits'
 	done
 	run -2 limited "$grade" --results "$scratch/results" "$scratch/nowhere"
 	assert_output "grade: SUBMISSION=$scratch/nowhere: no such folder"

@@ -690,7 +690,8 @@ has_gid() {
 # Moves the GID of our address to another index than 1, where every device has it at first. And
 # from now on there is another address, which is the peer's: see peer.c and world.c.
 move_gid() {
-	local index i n last=$((2 + 16#$seed % 250))
+	local index i n last
+	random last 2 251
 	printf -v "world[peer]" 0a0900%02x "$last"
 	# The MTU of the port is not the one that is asked for, if the interface can do that.
 	ip link set eth0 mtu 4500 2>/dev/null || :
