@@ -84,8 +84,8 @@ static int arm(struct receiver *r)
 /*
  * TODO 03.2: sleep until there is an event, take it, and add 1 to r->events.
  * Leave the acknowledging to TODO 03.5. Returns 0, or -1 after an error
- * message. Read sleep_until_event() in cq_channel.c first; you need no
- * deadline here, and so no poll(2).
+ * message. Read sleep_until_event() in cq_channel.c first. Here, no deadline is
+ * asked for, so you can do without its poll(2).
  */
 static int next_event(struct receiver *r)
 {
