@@ -644,7 +644,7 @@ only_open() {
 	opened=${#calls[@]}
 	calls_of closed
 	closed=${#calls[@]}
-	evidence="opened: $opened, closed: $closed"
+	evidence="devices were opened $opened times, and closed $closed times"
 	((opened == closed + 1)) || return
 	open_devices
 	evidence="open: ${objects[*]:-none}"
