@@ -102,8 +102,8 @@ check_receiver() {
 check_exercise() {
 	local port size count other
 	random port 20000 30000
-	random size 65537 70000 # more than 16 bits can say
-	random other 8 1500
+	random size 65537 70000 && ((size |= 1)) # more than 16 bits can say, and odd
+	random other 8 1500 && ((other |= 1))
 	random count 36 50 # so that each receive has to be posted again, also those for credits
 	watch_modify
 	move_gid
