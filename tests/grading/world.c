@@ -42,8 +42,9 @@
  * programs take events until there are none; once one has failed, all of them
  * do. ibv_modify_qp() has the name of the state that it is to reach, and
  * "again-" before it if a queue pair has been taken to ERR meanwhile. If
- * "completion" fails, a completion has no success; if rdma_get_cm_event() does,
- * it says of an address that was resolved that it was not.
+ * "completion" fails, a completion has no success, and if "WRITE" does, one of
+ * an RDMA WRITE; if rdma_get_cm_event() does, it says of an address that was
+ * resolved that it was not.
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
@@ -308,9 +309,16 @@ static int error_of(const char *verb)
 	if (failing.calls == failing.from)
 		tell(FAILED);
 	else if (strcmp(verb, "completion") == 0 ||
+		 strcmp(verb, "WRITE") == 0 ||
 		 strcmp(verb, "ibv_dereg_mr") == 0)
 		return 0;
 	return failing.err;
+}
+
+static bool completion_fails(enum ibv_wc_opcode opcode)
+{
+	return error_of("completion") ||
+	       (opcode == IBV_WC_RDMA_WRITE && error_of("WRITE"));
 }
 
 /* Make it the GID at @index of @port: that of 10.@net.0.1, or of fe80::ff. */
@@ -716,7 +724,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		    wc[i].opcode == IBV_WC_SEND)
 			send_ends(wc[i].wr_id);
 		deliver(wc[i].wr_id);
-		if (error_of("completion"))
+		if (completion_fails(wc[i].opcode))
 			wc[i].status = IBV_WC_GENERAL_ERR;
 		if (wc[i].status != IBV_WC_SUCCESS)
 			wc[i].opcode = NO_OPCODE;
@@ -842,7 +850,7 @@ static void take_extended(struct ibv_cq_ex *cq)
 	    ibv_wc_read_opcode(cq) == IBV_WC_SEND)
 		send_ends(cq->wr_id);
 	deliver(cq->wr_id);
-	if (error_of("completion"))
+	if (completion_fails(ibv_wc_read_opcode(cq)))
 		cq->status = IBV_WC_GENERAL_ERR;
 }
 

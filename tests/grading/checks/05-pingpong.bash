@@ -33,8 +33,7 @@ check_sender() {
 	local port=$1 size=$2 count=$3 complaint came wrong
 	world[slots]=4
 	peer sink "$port" "$size" "$count" && until_peer_listens
-	start exercise "$port" "$size" "$count" 10.9.0.1
-	until_connected right_psns "$size" || return
+	start exercise "$port" "$size" "$count" 10.9.0.1 && until_connected right_psns "$size" || return
 	go
 	if ! until_peer 'message*'; then
 		finish
@@ -75,8 +74,7 @@ check_sender() {
 check_receiver() {
 	local port=$1 size=$2 count=$3 complaint times
 	start exercise "$port" "$size" "$count"
-	peer source "$port" "$size" "$count" 10.9.0.1
-	until_connected : "$size" || return
+	peer source "$port" "$size" "$count" 10.9.0.1 && until_connected : "$size" || return
 	# Four messages are there before it takes the first.
 	expect 05.2 "the peer could not send four messages" until_peer four && go &&
 		reach 05.5 credit || return
@@ -114,33 +112,35 @@ check_exercise() {
 	check_errors $((port + 2)) "$other" "$count"
 	# Small messages may be sent inline, but only as much as the queue pair has room for.
 	random size 17 60 && peer sink $((port + 3)) "$size" 9 && until_peer_listens
-	start exercise $((port + 3)) "$size" 9 10.9.0.1
-	walk && expect 05.3 "with SIZE $size the exit status is $status" ends_with 0
+	start exercise $((port + 3)) "$size" 9 10.9.0.1 && walk &&
+		expect 05.3 "with SIZE $size the exit status is $status" ends_with 0
 }
 
-# Each step fails, then a receive, when it is posted at first and again, then a send.
+# Each step fails, then a receive, when it is posted at first and again, a completion, and a send.
 check_errors() {
-	local beside=(source "$@" 10.9.0.1) order=() i
+	local beside=(source "$@" 10.9.0.1) order=() what id verb call function next
 	shuffle order INIT RTR RTS
-	for i in "${order[@]}"; do
-		must_heed 05.1 "the step to $i failed with ERROR, and that was not returned" \
-			"$i" 1 '*connecting the queue pair: ERROR*' exercise "$@"
+	for what in "${order[@]}"; do
+		must_heed 05.1 "the step to $what failed with ERROR, and that was not returned" \
+			"$what" 1 '*connecting the queue pair: ERROR*' exercise "$@"
 	done
-	must_heed 05.2 "ibv_post_recv() failed, and post_receive() did not return -1" \
-		ibv_post_recv 2 '*' exercise "$@"
-	if printed 'CHECKPOINT connected'; then fail 05.2 "it went on after that"; fi
-	must_heed 05.5 "a receive could not be posted again, and receive_all() did not return -1" \
-		ibv_post_recv 5 '*' exercise "$@"
-	if printed 'CHECKPOINT credit'; then fail 05.5 "its credit was given all the same"; fi
-	beside=(sink "$@")
-	must_heed 05.3 "ibv_post_send() failed, and post_send() did not return -1" \
-		ibv_post_send 2 '*' exercise "$@" 10.9.0.1
+	for what in '05.2 ibv_post_recv 2 post_receive connected' \
+		'05.5 completion 1 receive_all credit' '05.5 ibv_post_recv 5 receive_all credit' \
+		'05.3 ibv_post_send 2 post_send -' '05.4 completion 1 send_all -'; do
+		read -r id verb call function next <<<"$what"
+		if [[ $id == 05.3 ]]; then
+			beside=(sink "$@")
+			set -- "$@" 10.9.0.1
+		fi
+		must_heed "$id" "${verb/completion/a request} failed, and $function() did not return -1" \
+			"$verb" "$call" '*' exercise "$@"
+		if printed "CHECKPOINT $next"; then fail "$id" "it went on after that"; fi
+	done
 }
 
 check_broken() {
 	local count
-	random count 130 160
-	watch_completions
+	random count 130 160 && watch_completions
 	progress_function=sends
 	run broken "$count"
 	find_lines "received $count messages"

@@ -44,8 +44,7 @@ found_lock() { prints_only "found $held" 'found 0x[0-9a-f]{16}' 'found.*'; }
 # check_lock PORT ROUNDS OTHERS: the peer wants the lock as well, OTHERS times.
 check_lock() {
 	local number held i n taken_before=0
-	peer lock "$1"
-	until_peer_listens
+	peer lock "$1" && until_peer_listens
 	start exercise lock "$1" "$2" 10.9.0.1
 	reach 06.4 tried || return
 	kernel qp
@@ -96,15 +95,12 @@ check_lock() {
 
 check_exercise() {
 	local port size iters rounds others args i
-	watch_rights
-	random port 20000 30000
+	watch_rights && random port 20000 30000
 	random size 1500 9000 && ((size |= 1)) # odd: to round it up is seen
 	random iters 34 40 # more than a queue has room for: each has to be posted again
 	world[lag]=300
-	random rounds 20 40
-	random others 10 20
-	peer write "$port" "$size" "$iters"
-	until_peer_listens
+	random rounds 20 40 && random others 10 20
+	peer write "$port" "$size" "$iters" && until_peer_listens
 	if check_write "$port" "$size" "$iters" 10.9.0.1 && random size 1 1500 &&
 		check_write $((port + 1)) "$size" $((iters - 16)); then
 		ok 06.3
@@ -128,7 +124,11 @@ check_exercise() {
 			completion $((${i% *} - 3)) '*' exercise lock $((port + 3)) "$rounds" 10.9.0.1
 		if printed "CHECKPOINT ${i#* }"; then fail "06.${i% *}" "took a failure for success"; fi
 	done
+	on_the_way=release_lock must_heed 06.6 "its WRITE was no success, and it did not return -1" \
+		WRITE 1 '*' exercise lock $((port + 3)) "$rounds" 10.9.0.1
 }
+
+release_lock() { at tried && go && tell release released; }
 
 check_broken() {
 	local pieces rest size
