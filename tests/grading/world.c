@@ -12,8 +12,8 @@
  *
  * The devices that are named by "three-ports" have three: their own is the
  * third one. The other two are ARMED; the first one has one GID, at index 0:
- * RoCE v2, 10.3.0.1. But the first port of the last device is ACTIVE, and has a
- * second GID. Their tables are smaller, because ibv_query_gid_table() cannot
+ * RoCE v2, 10.3.0.1. But the first ports of the last two devices are ACTIVE,
+ * and have a second GID; those of the last one are of IPv6. Their tables are smaller, because ibv_query_gid_table() cannot
  * ask for the GIDs of several tables of Soft-RoCE: the length of an answer has
  * 16 bits. The device that is named by "closed" cannot be opened: the number
  * behind it is the errno value.
@@ -112,7 +112,7 @@ int ioctl(int fd, unsigned long request, ...);
 static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 
 /* Names of devices. */
-static char closed[64], armed[64], with_three_ports[3][64];
+static char closed[64], armed[64], with_three_ports[4][64];
 static unsigned int v1_net, sent, received, key, peer, slots;
 
 static int closed_err;
@@ -134,7 +134,7 @@ static int sizes, requests;
 /* The device that is open there. */
 #define DESCRIPTORS 256
 static bool has_three_ports[DESCRIPTORS], is_armed[DESCRIPTORS];
-static bool two_active[DESCRIPTORS];
+static bool two_active[DESCRIPTORS], first_ipv6[DESCRIPTORS];
 
 /* What the grader is told: see tell(). */
 enum word {
@@ -241,9 +241,10 @@ __attribute__((constructor)) static void read_settings(void)
 			read = fscanf(file, "%63s %d", closed,
 				      &closed_err) == 2;
 		} else if (strcmp(name, "three-ports") == 0) {
-			read = fscanf(file, "%63s %63s %63s",
+			read = fscanf(file, "%63s %63s %63s %63s",
 				      with_three_ports[0], with_three_ports[1],
-				      with_three_ports[2]) == 3;
+				      with_three_ports[2],
+				      with_three_ports[3]) == 4;
 		} else if (strcmp(name, "armed") == 0) {
 			read = fscanf(file, "%63s", armed);
 		} else if (strcmp(name, "v1") == 0) {
@@ -334,6 +335,14 @@ static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
 	entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V2;
 }
 
+/* Make it the GID at @index of the first of three ports, 0 or 1. */
+static void set_first(struct ib_uverbs_gid_entry *entry, uint32_t index, int fd)
+{
+	const unsigned char net = is_one(first_ipv6, fd) ? 0 : index ? 4 : 3;
+
+	set_entry(entry, 1, index, net);
+}
+
 /* Change what the kernel says of a GID. */
 static void change_gid(struct ib_uverbs_gid_entry *entry)
 {
@@ -412,7 +421,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		return 0;
 	}
 	if (three && port->data == 1 && index <= is_one(two_active, fd)) {
-		set_entry(entry, 1, (uint32_t)index, index ? 4 : 3);
+		set_first(entry, (uint32_t)index, fd);
 		return 0;
 	}
 	if (three && port->data < PORTS) {
@@ -451,10 +460,10 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		if (three)
 			entries[i].port_num = PORTS;
 		if (three && entries[i].gid_index == 0)
-			set_entry(&entries[i], 1, 0, 3);
+			set_first(&entries[i], 0, fd);
 	}
 	if (is_one(two_active, fd) && *count < room)
-		set_entry(&entries[(*count)++], 1, 1, 4);
+		set_first(&entries[(*count)++], 1, fd);
 	if (*count < room)
 		set_entry(&entries[(*count)++], three ? PORTS : 1, LAST, 0);
 	return 0;
@@ -1006,7 +1015,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!context)
 		return NULL;
 	if (context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS) {
+		first_ipv6[context->cmd_fd] =
+			strcmp(with_three_ports[3], device->name) == 0;
 		two_active[context->cmd_fd] =
+			first_ipv6[context->cmd_fd] ||
 			strcmp(with_three_ports[2], device->name) == 0;
 		has_three_ports[context->cmd_fd] =
 			two_active[context->cmd_fd] ||

@@ -23,35 +23,37 @@ pretend() {
 	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/$2/gid_attrs/types/$3"
 }
 
-# add_ports DEVICE STATE: two more; the third one is the real one. The first one has this state.
+# add_ports N STATE: two more; the third one is the real one. The first one has this state.
 add_ports() {
-	local ports=/sys/class/infiniband/$1/ports
+	local ports=/sys/class/infiniband/${names[$1]}/ports gid=0000:0000:0000:0000:0000:ffff:0a03:0001
+	if (($1 == 4)); then gid=fe80:0000:0000:0000:0000:0000:0000:00ff; fi
 	mount -t tmpfs -o mode=0755 ports "$root$ports"
 	mkdir -p "$root$ports"/{{1,2}/{gids,gid_attrs/types},3}
 	echo "$2" >"$root$ports/1/state"
 	echo '5: ACTIVE_DEFER' >"$root$ports/2/state"
 	echo RoCE v2 >"$root$ports/1/gid_attrs/types/0"
-	echo 0000:0000:0000:0000:0000:ffff:0a03:0001 >"$root$ports/1/gids/0"
+	echo "$gid" >"$root$ports/1/gids/0"
 	mount --bind "$ports/1" "$root$ports/3"
 }
 
 # The guest's own device, which would be right, but cannot be opened; one that has three ports,
-# none of them ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1;
-# the right one: at its third port, with more than 128 entries, a gap and one of RoCE v1 before
-# its first IPv4 GID of RoCE v2; and another right one, with two ACTIVE ports, at index 0.
+# none of them ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1; one
+# with such a GID at its second ACTIVE port only; the right one: at its third port, with more than
+# 128 entries, a gap and one of RoCE v1 before its first IPv4 GID of RoCE v2; and another right
+# one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local groups=(0 0 0 0 0) place three=() states=([0]='3: ARMED' [2]='3: ARMED' [3]='4: ACTIVE')
+	local groups=(0 0 0 0 0) place three=() states=([0]='3: ARMED' [2]='3: ARMED')
 	random n 12 24 # from ENOMEM to EMFILE
 	world[closed]="$device $n"
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
-	shuffle digits 0 1 2 3 4
+	shuffle digits 0 1 2 3 4 5
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
 	for i in last third old net; do random "$i" 20 120; done
 	((net += net == old, gone = 1 + last % 90, n = 129 + old % 7))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
-	world+=([v1]=$old [armed]=${names[0]} [three-ports]="${names[0]} ${names[2]} ${names[3]}")
+	world+=([v1]=$old [armed]=${names[0]} [three-ports]="${names[0]} ${names[*]:2:3}")
 	addresses[0]="10.7.0.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64"
@@ -61,9 +63,9 @@ make_world() {
 	groups[i / 2]=$((i % 2 ? 1 : 100))
 	printf -v 'addresses[1]' '%s %s:%s:%s:%s:%s:ffff:a02:2/64' "${addresses[1]}" "${groups[@]}"
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
-	addresses[3]="10.9.1.$last/24" addresses[4]='fd00:200::1/64' # 4: before or behind the right one
-	shuffle place 4 ''
-	shuffle order 0 1 ${place[0]}
+	addresses+=([3]="10.9.1.$last/24" [4]="10.8.0.$last/24" [5]='fd00:200::1/64')
+	shuffle place 5 '' # before or behind the right one
+	shuffle order 0 1 4 ${place[0]}
 	for i in "${order[@]}" 2 ${place[1]} 3; do add_device "$i"; done
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
@@ -77,8 +79,8 @@ make_world() {
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
 	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
 	has_gid "${names[1]}" "10.$old.$third.$last" && pretend "${names[1]}" 1 "$index"
-	shuffle three 0 2 3
-	for i in "${three[@]}"; do add_ports "${names[i]}" "${states[i]}"; done
+	shuffle three 0 2 3 4
+	for i in "${three[@]}"; do add_ports "$i" "${states[i]:-4: ACTIVE}"; done
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
 	pretend "${names[2]}" 3 "$v1"
 }
@@ -111,10 +113,10 @@ look_at_world() {
 	expect 01.3 "the first IPv4 GID of ${names[2]} that is RoCE v2 is at index $right" \
 		says 2 "*, GID index $right" &&
 		expect 01.3 "the first one of ${names[3]} is at index 0" says 3 '*, GID index 0' && ok 01.3
-	expect 01.4 "${names[2]} is the first that opens and has both: not chosen at $right" chose &&
+	expect 01.4 "not index $right of ${names[2]}, the first with a GID at its first ACTIVE port" \
+		chose &&
 		expect 01.4 "the chosen device is to be the only one open" only_open "${names[2]}" &&
-		go && finish &&
-		expect 01.4 "chosen, yet the exit status is not 0" ends_with 0 && ok 01.4
+		go && finish && expect 01.4 "chosen, yet the exit status is not 0" ends_with 0 && ok 01.4
 	finish
 }
 
@@ -134,16 +136,15 @@ check_exercise() {
 	look_at_world
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	# What is left has nothing to choose.
-	nothing 77 "devices that have no ACTIVE port and IPv4 GID" || return
+	nothing 77 "devices that have no IPv4 GID at a first ACTIVE port" || return
 	# Then there is no list. ENOSYS is a kernel without RDMA.
-	random i 39 130
-	error_names[$i]="number $i"
+	random i 39 130 && error_names[$i]="number $i"
 	shuffle errors "${!error_names[@]}"
 	for i in "${errors[@]}"; do
 		fails ibv_get_device_list 1 "$i"
 		nothing $((i == 38 ? 77 : 1)) "the error ${error_names[$i]}" || return
 	done
 	fails
-	printf 'link delete %s\n' "${names[@]:0:2}" "${names[4]}" "$device" | rdma -b -
+	printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
 	nothing 77 "no devices at all" && ok 01.5
 }
