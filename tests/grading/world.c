@@ -13,10 +13,10 @@
  * The devices that are named by "three-ports" have three: their own is the
  * third one. The other two are ARMED; the first one has one GID, at index 0:
  * RoCE v2, 10.3.0.1. But the first ports of the last two devices are ACTIVE,
- * and have a second GID; those of the last one are of IPv6. Their tables are smaller, because ibv_query_gid_table() cannot
- * ask for the GIDs of several tables of Soft-RoCE: the length of an answer has
- * 16 bits. The device that is named by "closed" cannot be opened: the number
- * behind it is the errno value.
+ * and have a second GID; those of the last one are of IPv6. Their tables are
+ * smaller, because ibv_query_gid_table() cannot ask for the GIDs of several
+ * tables of Soft-RoCE: the length of an answer has 16 bits. The device that is
+ * named by "closed" cannot be opened: the number behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1". Each
