@@ -635,8 +635,8 @@ watch_opens() {
 	probe closed ib_uverbs_close
 }
 
-# only_open DEVICE: has the program this one open, and no other one? A descriptor may be in a
-# message that nobody has received, where only rdma(8) sees the context, but not if the thread
+# only_open [DEVICE]: has the program this one open, or none, and no other one? A descriptor may be
+# in a message that nobody has received, where only rdma(8) sees the context, but not if the thread
 # that opened the device has ended. So the calls are counted, too.
 only_open() {
 	local opened closed
@@ -645,13 +645,13 @@ only_open() {
 	calls_of closed
 	closed=${#calls[@]}
 	evidence="devices were opened $opened times, and closed $closed times"
-	((opened == closed + 1)) || return
+	((opened == closed + $#)) || return
 	open_devices
 	evidence="open: ${objects[*]:-none}"
-	[[ ${objects[*]} == "$1" ]] || return
+	[[ ${objects[*]} == "$*" ]] || return
 	kernel ctx
 	evidence="rdma resource show ctx: ${objects[*]}"
-	((${#objects[@]} <= 1)) && [[ ${objects[*]:-dev $1 } == "dev $1 "* ]]
+	((${#objects[@]} <= $#)) && [[ ${objects[*]:-dev $* } == "dev $* "* ]]
 }
 
 # opened_by PROCESS: sets `opened` to the names of the devices that it has open.

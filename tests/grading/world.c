@@ -19,7 +19,8 @@
  * named by "closed" cannot be opened: the number behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
- * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1". Each
+ * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1", or, if
+ * the next byte is even, of InfiniBand, as no port of Ethernet has them. Each
  * table has one more GID, just too far behind for any address to name it; and
  * the last one that an address can name is that of fe80::ff. Of the empty
  * entries one in 32 is a GID of zeros, as other devices have them, which
@@ -349,9 +350,11 @@ static void change_gid(struct ib_uverbs_gid_entry *entry)
 	const unsigned char prefix[] = {
 		[10] = 0xff, 0xff, 10, (unsigned char)v1_net
 	};
+	const unsigned char *gid = (const unsigned char *)entry->gid;
 
-	if (memcmp(entry->gid, prefix, sizeof(prefix)) == 0)
-		entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V1;
+	if (memcmp(gid, prefix, sizeof(prefix)) == 0)
+		entry->gid_type = gid[14] % 2 ?
+			IB_UVERBS_GID_TYPE_ROCE_V1 : IB_UVERBS_GID_TYPE_IB;
 }
 
 /* The attribute of this number: libibverbs gives each one that is used here. */

@@ -106,7 +106,7 @@ look_at_world() {
 	if says 1 '*, GID index 25[56]'; then
 		fail 01.3 "${names[1]} has no such GID, and no index is above 255: see GID_INDEXES"
 	fi
-	expect 01.2 "${names[1]} has GIDs of IPv6, and one of RoCE v1: not \"no GID\"" \
+	expect 01.2 "${names[1]} has GIDs of IPv6, and one that is not RoCE v2: not \"no GID\"" \
 		says 1 '*, no GID' &&
 		expect 01.2 "${names[3]} has a GID that is_ipv4_v2() is to accept, and find_gid() to find" \
 			says 3 '*, GID index *' && ok 01.2
@@ -120,9 +120,11 @@ look_at_world() {
 	finish
 }
 
-# nothing STATUS WHY
+# nothing STATUS WHY [CONDITION]: the condition holds at the CHECKPOINT.
 nothing() {
-	run exercise
+	start exercise
+	if (($# == 3)) && at chosen; then expect 01.4 "chosen is none, and one stays open" "$3"; fi
+	finish
 	if [[ $timed_out ]]; then fail 01.5; fi
 	expect 01.5 "exit status $status with $2, not $1" ends_with "$1"
 }
@@ -130,13 +132,11 @@ nothing() {
 check_exercise() {
 	local -A error_names=([1]=EPERM [2]=ENOENT [13]=EACCES [19]=ENODEV [38]=ENOSYS)
 	local names=() errors=() last old net third v1 right index i
-	make_world
-	watch_opens
+	watch_opens && make_world
 	start exercise
 	look_at_world
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
-	# What is left has nothing to choose.
-	nothing 77 "devices that have no IPv4 GID at a first ACTIVE port" || return
+	nothing 77 "devices that have no IPv4 GID at a first ACTIVE port" only_open || return
 	# Then there is no list. ENOSYS is a kernel without RDMA.
 	random i 39 130 && error_names[$i]="number $i"
 	shuffle errors "${!error_names[@]}"
