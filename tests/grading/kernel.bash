@@ -527,11 +527,20 @@ right_receives() {
 # later. See world.c.
 reposted() {
 	local spare=$(($1 / 4 < $2 / 2 ? $1 / 4 : $2 / 2))
+	if ((spare > 8)); then spare=8; fi
 	evidence="$waiting receives are posted, $1 were"
 	(($1 && waiting >= $1 - spare)) || return
 	words_of 8 || return 0
 	evidence="${#calls[@]} receives were posted in all, $1 of them before $2 messages were taken"
 	((${#calls[@]} >= $1 + $2 - spare))
+}
+
+# Four messages have come: has it taken some, and posted no more receives since than those?
+posts_after_taking() {
+	prints 'got .*' 'got.*' || return
+	look_at_queues
+	evidence="${#found[@]} messages taken, $waiting receives posted again"
+	((waiting <= ${#found[@]}))
 }
 
 # all_signaled OPCODE: does each request of this kind ask for a completion? There must be some.

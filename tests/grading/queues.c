@@ -130,6 +130,21 @@ static uint32_t number_posted(const struct ring *ring)
 	return posted < ELEMENTS ? posted : ELEMENTS;
 }
 
+/*
+ * Where the bytes of request @index begin, whose first @size bytes are those
+ * before @dma->sge. Empty pieces before them say nothing.
+ */
+static uint64_t first_byte(const struct ring *ring, uint32_t index, size_t size,
+			   const struct rxe_dma_info *dma)
+{
+	uint32_t i = 0;
+
+	while (i + 1 < dma->num_sge && dma->sge[i].length == 0 &&
+	       element(ring, index, size + (i + 2) * sizeof(*dma->sge)))
+		i++;
+	return dma->num_sge ? dma->sge[i].addr : 0;
+}
+
 static void print_receives(const struct ring *ring)
 {
 	for (uint32_t i = 0; i < number_posted(ring); i++) {
@@ -140,7 +155,7 @@ static void print_receives(const struct ring *ring)
 			return;
 		printf("receive %" PRIu64 " 0x%" PRIx64 " %u\n",
 		       (uint64_t)wqe->wr_id,
-		       wqe->dma.num_sge ? (uint64_t)wqe->dma.sge[0].addr : 0,
+		       first_byte(ring, i, sizeof(*wqe), &wqe->dma),
 		       wqe->dma.length);
 	}
 	printf("waiting %u\n",
@@ -162,7 +177,7 @@ static void print_sends(const struct ring *ring)
 		       (uint64_t)wqe->wr.wr.atomic.compare_add,
 		       (uint64_t)wqe->wr.wr.atomic.swap,
 		       (uint64_t)wqe->wr.wr_id,
-		       wqe->dma.num_sge ? (uint64_t)wqe->dma.sge[0].addr : 0);
+		       first_byte(ring, i, sizeof(*wqe), &wqe->dma));
 	}
 }
 

@@ -61,8 +61,8 @@
  * called, and waits as long as the grader has a file in /work, whose name is
  * "wait". Then it arms the queue, and waits for an event, for as many
  * milliseconds. Nothing else makes sure that a message comes just before the
- * arming, or between the arming and the next look at the queue. In the same way
- * ibv_get_cq_event() waits when it has an event, in any case.
+ * arming, or between the arming and the next look at the queue. If there is
+ * none, ibv_get_cq_event() waits in the same way, when it has an event.
  *
  * If there is a "lag", the first completion of a WRITE comes only with the
  * second one, or after so many milliseconds, because a peer may acknowledge two
@@ -114,7 +114,8 @@ static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 
 /* Names of devices. */
 static char closed[64], armed[64], with_three_ports[4][64];
-static unsigned int v1_net, sent, received, key, peer, slots;
+static unsigned int v1_net, sent, received, peer, slots;
+static unsigned long long key;
 
 static int closed_err;
 static int late, lag;	/* milliseconds */
@@ -150,6 +151,7 @@ enum word {
 	TAKEN = 10,	/* an event of the RDMA CM */
 	RETURNED = 11,	/* such an event, by rdma_ack_cm_event() */
 	SPINNING = 12,	/* with an empty queue */
+	WRITTEN = 14,	/* the completion of an RDMA WRITE was taken */
 	WAITS = 13,	/* with an event of a queue */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
@@ -265,7 +267,7 @@ __attribute__((constructor)) static void read_settings(void)
 		} else if (strcmp(name, "wait") == 0) {
 			read = fscanf(file, "%20s", strchr(wait_file, '\0'));
 		} else if (strcmp(name, "key") == 0) {
-			read = fscanf(file, "%u", &key);
+			read = fscanf(file, "%llu", &key);
 		} else if (strcmp(name, "failing") == 0) {
 			read = fscanf(file, "%31s %d %d", failing.verb,
 				      &failing.from, &failing.err) == 3;
@@ -735,6 +737,9 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		if (wc[i].status == IBV_WC_SUCCESS &&
 		    wc[i].opcode == IBV_WC_SEND)
 			send_ends(wc[i].wr_id);
+		if (wc[i].status == IBV_WC_SUCCESS &&
+		    wc[i].opcode == IBV_WC_RDMA_WRITE)
+			tell(WRITTEN);
 		deliver(wc[i].wr_id);
 		if (completion_fails(wc[i].opcode))
 			wc[i].status = IBV_WC_GENERAL_ERR;
@@ -861,6 +866,9 @@ static void take_extended(struct ibv_cq_ex *cq)
 	if (cq->status == IBV_WC_SUCCESS &&
 	    ibv_wc_read_opcode(cq) == IBV_WC_SEND)
 		send_ends(cq->wr_id);
+	if (cq->status == IBV_WC_SUCCESS &&
+	    ibv_wc_read_opcode(cq) == IBV_WC_RDMA_WRITE)
+		tell(WRITTEN);
 	deliver(cq->wr_id);
 	if (completion_fails(ibv_wc_read_opcode(cq)))
 		cq->status = IBV_WC_GENERAL_ERR;
@@ -1206,7 +1214,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 	result = real(channel, cq, cq_context);
 	if (!result)
 		with_events = *cq;
-	if (!result && has_to_wait()) {
+	if (!result && !late && has_to_wait()) {
 		tell(WAITS);
 		wait_for_grader();
 	}

@@ -47,8 +47,7 @@ check_lock() {
 	peer lock "$1" && until_peer_listens
 	start exercise lock "$1" "$2" 10.9.0.1
 	reach 06.4 tried || return
-	kernel qp
-	field lqpn "${objects[0]:-}"
+	kernel qp && field lqpn "${objects[0]:-}"
 	printf -v number 0x%x "${value:-0}"
 	until_peer 'held *'
 	held=$(sed -n 's/^held //p' "$peer_out")
@@ -90,7 +89,8 @@ check_lock() {
 	fi
 	if ! ends_with 0; then fail 06.6; fi
 	expect 06.6 "$2 and $3 were added, and the counter says something else" \
-		peer_said "sum $(($2 + $3))" && ok 06.6
+		peer_said "sum $(($2 + $3))" &&
+		expect 06.6 "not $2 WRITEs, one for each addition" told_each 14 "$2" && ok 06.6
 }
 
 check_exercise() {
