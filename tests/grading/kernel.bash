@@ -173,7 +173,14 @@ probe() {
 	fi
 	if [[ ! -e $tracing/events/kprobes/$name ]]; then
 		echo "$kind:$name $2 ${*:3}" >>"$tracing/kprobe_events" || exit "$own_fault"
-		echo 1 >"$tracing/events/kprobes/$name/enable" || exit "$own_fault"
+	fi
+	echo 1 >"$tracing/events/kprobes/$name/enable" || exit "$own_fault"
+}
+
+# What another program was asked about fills the trace, and makes it longer to go through.
+no_probes() {
+	if [[ -e $tracing/events/kprobes ]]; then
+		echo 0 >"$tracing/events/kprobes/enable" || exit "$own_fault"
 	fi
 }
 
