@@ -97,8 +97,8 @@ serve() {
 	local -A sizes=([short]=8 [shorter]=31 [missing]=0)
 	shuffle kinds magic{0..3} none short shorter missing
 	random n 0 3 && kinds+=("${kinds[@]:0:n}")
-	shuffle last "${others[@]}" && random n 2 4 && last=("${last[@]:0:n}") world[private-data]=32
-	for other in "${others[@]:1}" "${kinds[@]}" "${last[@]}" hello; do
+	shuffle last "${others[@]:1}" && random n 1 3 && last=("${others[0]}" "${last[@]:0:n}")
+	for other in "${others[@]}" "${kinds[@]}" "${last[@]}" hello; do
 		world[private-data]+=" ${sizes[$other]:-32}"
 	done
 	if ! serves; then fail 07.3; return; fi
