@@ -90,7 +90,7 @@ check_lock() {
 	if ! ends_with 0; then fail 06.6; fi
 	expect 06.6 "$2 and $3 were added, and the counter says something else" \
 		peer_said "sum $(($2 + $3))" &&
-		expect 06.6 "not $2 WRITEs, one for each addition" wrote_each "$2" && ok 06.6
+		expect 06.6 "not $2 WRITEs, one for each addition" told_each 14 "$2" && ok 06.6
 }
 
 check_exercise() {
