@@ -184,6 +184,28 @@ no_probes() {
 	fi
 }
 
+# A program that filters its own system calls may keep world.c from telling what it sees. Not every
+# kernel has this function; then nobody is caught.
+watch_filters() {
+	(probe filtered do_seccomp) 2>/dev/null || :
+	count_filters
+	filters_before=$filters
+}
+
+# Has this program put a filter on its system calls?
+filters_calls() { count_filters && ((filters > filters_before)); }
+
+# Sets `filters` to how often any program has.
+count_filters() {
+	local name hits
+	filters=0
+	while read -r name hits _; do
+		if [[ $name == filtered ]]; then
+			filters=$hits
+		fi
+	done <"$tracing/kprobe_profile"
+}
+
 # calls_of PROBE [PATTERN]: sets `calls` to what the kernel has written down for it since
 # start(): the arguments of each call, a line each, that match. Those of the peer and of our
 # own looking, which asks the driver as well, do not count. If there were so many that some
@@ -656,9 +678,9 @@ watch_opens() {
 # that opened the device has ended. So the calls are counted, too.
 only_open() {
 	local opened closed
-	calls_of opened
+	calls_of opened || return
 	opened=${#calls[@]}
-	calls_of closed
+	calls_of closed || return
 	closed=${#calls[@]}
 	evidence="devices were opened $opened times, and closed $closed times"
 	((opened == closed + $#)) || return

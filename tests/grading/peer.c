@@ -15,7 +15,8 @@
  *
  * source: a client of HOST. Sends COUNT messages of up to SIZE random bytes, as
  * many as there are credits for. After the first four it reads "one" from stdin
- * and sends one more, whose credit is about to come.
+ * and sends one more, whose credit is about to come. After eight it goes on only
+ * when it has had eight credits.
  *
  * write: server, or client of HOST. ITERS times writes SIZE random bytes into
  * the other side's buffer, with a random immediate value, and wants them back
@@ -538,6 +539,7 @@ static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number)
 static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 {
 	int credits = SLOTS, given = 0, posted = 0, sent = 0;
+	bool asked = false;
 	struct ibv_wc wc;
 	char what[8];
 
@@ -547,9 +549,16 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	puts("connected");
 
 	while (sent < count) {
+		/* Nobody may keep a credit until the next message comes. */
+		const bool waits = posted == 2 * SLOTS && given < posted;
 		const bool may_send = posted < count && credits > 0 &&
-				      posted - sent < SLOTS;
+				      posted - sent < SLOTS && !waits;
 		int n = 0;
+
+		if (waits && !asked) {
+			printf("waits for %d credits in all\n", posted);
+			asked = true;
+		}
 
 		/*
 		 * Who gives too many credits gives more than we have sent, if

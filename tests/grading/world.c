@@ -11,12 +11,12 @@
  * "armed" are ARMED although its interface is up.
  *
  * The devices that are named by "three-ports" have three: their own is the
- * third one. The other two are ARMED; the first one has one GID, at index 0:
- * RoCE v2, 10.3.0.1. But the first ports of the last two devices are ACTIVE,
- * and have a second GID; those of the last one are of IPv6. Their tables are
- * smaller, because ibv_query_gid_table() cannot ask for the GIDs of several
- * tables of Soft-RoCE: the length of an answer has 16 bits. The device that is
- * named by "closed" cannot be opened: the number behind it is the errno value.
+ * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
+ * 10.3.0.1 and 10.4.0.1. But the first ports of the last two devices are
+ * ACTIVE, and the GIDs of the last one are of IPv6. Their tables are smaller,
+ * because ibv_query_gid_table() cannot ask for the GIDs of several tables of
+ * Soft-RoCE: the length of an answer has 16 bits. The device that is named by
+ * "closed" cannot be opened: the number behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1", or, if
@@ -27,8 +27,9 @@
  * ibv_query_gid_ex() takes for one.
  *
  * A member of struct ibv_wc that means nothing is not what it is by chance on
- * Soft-RoCE; and a P_Key that the table of Soft-RoCE does not have is refused,
- * as on other devices.
+ * Soft-RoCE. But the opcode of a receive or a WRITE that has failed is there,
+ * for those who look at nothing else. And a P_Key that the table of Soft-RoCE
+ * does not have is refused, as on other devices.
  *
  * What struct ibv_qp says of the state is wrong, except in ERR: only the device
  * knows it. And a queue pair has sent as many packets already as "sent" says,
@@ -42,10 +43,11 @@
  * ibv_get_cq_event() only the first one after each arming counts, because some
  * programs take events until there are none; once one has failed, all of them
  * do. ibv_modify_qp() has the name of the state that it is to reach, and
- * "again-" before it if a queue pair has been taken to ERR meanwhile. If
- * "completion" fails, a completion has no success, and if "WRITE" does, one of
- * an RDMA WRITE; if rdma_get_cm_event() does, it says of an address that was
- * resolved that it was not.
+ * "again-" before it if a queue pair has been taken to ERR meanwhile. Of
+ * ibv_post_recv() each request in a list counts. If "completion" fails, a
+ * completion has no success, and if "WRITE" does, one of an RDMA WRITE; if
+ * rdma_get_cm_event() does, it says of an address that was resolved that it was
+ * not.
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
@@ -58,7 +60,7 @@
  * second or two are over: then the grader is told that there were fewer.
  *
  * If there is a "late", ibv_req_notify_cq() tells the grader that it was
- * called, and waits as long as the grader has a file in /work, whose name is
+ * called, and waits as long as the grader has a file in /work, whose path is
  * "wait". Then it arms the queue, and waits for an event, for as many
  * milliseconds. Nothing else makes sure that a message comes just before the
  * arming, or between the arming and the next look at the queue. Without a
@@ -265,7 +267,7 @@ __attribute__((constructor)) static void read_settings(void)
 		} else if (strcmp(name, "received") == 0) {
 			read = fscanf(file, "%u", &received);
 		} else if (strcmp(name, "wait") == 0) {
-			read = fscanf(file, "%20s", strchr(wait_file, '\0'));
+			read = fscanf(file, "%24s", strchr(wait_file, '\0'));
 		} else if (strcmp(name, "key") == 0) {
 			read = fscanf(file, "%llu", &key);
 		} else if (strcmp(name, "failing") == 0) {
@@ -425,7 +427,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		set_entry(entry, (uint32_t)port->data, FAR, 5);
 		return 0;
 	}
-	if (three && port->data == 1 && index <= is_one(two_active, fd)) {
+	if (three && port->data == 1 && index <= 1) {
 		set_first(entry, (uint32_t)index, fd);
 		return 0;
 	}
@@ -467,10 +469,12 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		if (three && entries[i].gid_index == 0)
 			set_first(&entries[i], 0, fd);
 	}
-	if (is_one(two_active, fd) && *count < room)
+	if (three && *count < room)
 		set_first(&entries[(*count)++], 1, fd);
 	if (*count < room)
 		set_entry(&entries[(*count)++], three ? PORTS : 1, LAST, 0);
+	if (*count < room)
+		set_entry(&entries[(*count)++], three ? PORTS : 1, FAR, 5);
 	return 0;
 }
 
@@ -753,12 +757,14 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		deliver(wc[i].wr_id);
 		if (completion_fails(wc[i].opcode))
 			wc[i].status = IBV_WC_GENERAL_ERR;
-		if (wc[i].status != IBV_WC_SUCCESS)
-			wc[i].opcode = NO_OPCODE;
 		if (wc[i].opcode == IBV_WC_SEND ||
 		    wc[i].opcode == IBV_WC_RDMA_WRITE ||
-		    wc[i].opcode == NO_OPCODE)
+		    wc[i].status != IBV_WC_SUCCESS)
 			wc[i].byte_len = NO_LENGTH;
+		if (wc[i].status != IBV_WC_SUCCESS &&
+		    wc[i].opcode != IBV_WC_RECV &&
+		    wc[i].opcode != IBV_WC_RDMA_WRITE)
+			wc[i].opcode = NO_OPCODE;
 	}
 	return taken;
 }
@@ -844,16 +850,20 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr)
 {
-	int err = error_of("ibv_post_recv");
+	for (; wr; wr = wr->next) {
+		struct ibv_recv_wr alone = *wr, *bad;
+		int err = error_of("ibv_post_recv");
 
-	if (err) {
-		*bad_wr = wr;
-		return err;
-	}
-	err = real_post_recv(qp, wr, bad_wr);
-	for (; wr && !(err && wr == *bad_wr); wr = wr->next)
+		alone.next = NULL;
+		if (!err)
+			err = real_post_recv(qp, &alone, &bad);
+		if (err) {
+			*bad_wr = wr;
+			return err;
+		}
 		tell(RECEIVE);
-	return err;
+	}
+	return 0;
 }
 
 static int query_device_ex(struct ibv_context *context,
@@ -1269,9 +1279,13 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
 	int (*real)(struct rdma_cm_event *);
 
-	tell(RETURNED);
+	int err;
+
 	*(void **)&real = dlsym(RTLD_NEXT, "rdma_ack_cm_event");
-	return real(event);
+	err = real(event);
+	if (!err)
+		tell(RETURNED);
+	return err;
 }
 
 /* Refused is refused, but the program is told of an error. */

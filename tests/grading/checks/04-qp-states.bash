@@ -28,7 +28,7 @@ refused_first() {
 }
 
 check_exercise() {
-	local psn=() sent=() received=() i victim=A other=B mine theirs a b line
+	local psn=() sent=() received=() ends=() i victim=A other=B mine theirs a b line
 	local -A number=()
 	# The first and the last one that there are; and 0 has less than six digits, also with what
 	# world.c adds.
@@ -39,7 +39,9 @@ check_exercise() {
 	mine=${psn[2]} theirs=16777215
 	watch_modify
 	watch_queries
-	for i in sent received; do random "world[$i]" 1 65535; done
+	# With one packet more, the last PSN is followed by 0.
+	shuffle ends sent received
+	world[${ends[0]}]=1 && random "world[${ends[1]}]" 1 65535
 	move_gid
 	world[peer]=0a090001 # 10.9.0.1, which both queue pairs have
 	start exercise "${psn[@]}" "$victim"
@@ -120,7 +122,7 @@ delivered() {
 }
 
 check_broken() {
-	local psn=() steps
+	local psn=() steps hex
 	# The send of the program that is handed out completes with an error, as it says: its
 	# PSN is ahead of the one that is expected. One behind it would be taken for a copy, and
 	# the program would wait for ever.
@@ -128,7 +130,9 @@ check_broken() {
 	random "psn[0]" $((psn[1] + 1)) $((psn[1] + 8000000))
 	probe create rxe_create_qp
 	watch_completions
-	start broken "${psn[@]}"
+	printf -v hex '0x%x ' "${psn[@]}"
+	# shellcheck disable=SC2086 # two words
+	start broken $hex
 	reach 04.6 connected || return
 	kernel qp
 	words_of 18 # of steps to RTR: see world.c

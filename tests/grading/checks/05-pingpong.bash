@@ -90,7 +90,7 @@ check_receiver() {
 	elif ((value)); then
 		fail 05.5 "a message came, and no receive was posted" "$evidence"
 	elif ((times < count || status)); then
-		fail 05.5 "the peer could send $times of $count messages" "$complaint"
+		fail 05.5 "the peer could send $times of $count messages: is a credit missing?" "$complaint"
 	fi
 	expect 05.5 "take() got another slot than wc.wr_id, or another length than wc.byte_len" \
 		right_numbers 'got [0-9]+ bytes 0x[0-9a-f]{8}'
