@@ -15,8 +15,8 @@
  *
  * source: a client of HOST. Sends COUNT messages of up to SIZE random bytes, as
  * many as there are credits for. After the first four it reads "one" from stdin
- * and sends one more, whose credit is about to come. After eight it goes on only
- * when it has had eight credits.
+ * and sends one more, whose credit is about to come. After eight it waits until
+ * it has had eight credits.
  *
  * write: server, or client of HOST. ITERS times writes SIZE random bytes into
  * the other side's buffer, with a random immediate value, and wants them back
