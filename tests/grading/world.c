@@ -72,6 +72,8 @@
  *
  * The grader is told if an empty queue was polled SPINS times in a row.
  *
+ * When a program ends, the grader is told whether it has waited for its WRITEs.
+ *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion, or, if it asks for none, with the next one.
  *
@@ -146,6 +148,7 @@ enum word {
 	REUSED = 2,	/* sent from where a send is under way */
 	CHANGED = 3,	/* the bytes of a send that was under way */
 	SENT = 4,	/* a SEND was posted */
+	UNFINISHED = 5,	/* WRITEs, when the program ends */
 	ELSEWHERE = 6,	/* a queue pair is to send to another address */
 	FEWER = 7,	/* sends under way than there are slots */
 	RECEIVE = 8,	/* was posted */
@@ -175,6 +178,7 @@ struct under_way {
 static struct under_way under_way[MOST_PIECES];
 static int pieces;
 static unsigned int sends;
+static int writes;	/* of them no completion was taken, but it will come */
 static bool polls;	/* and so it is seen which sends have ended */
 
 /*
@@ -539,6 +543,9 @@ static void piece_begins(const struct ibv_send_wr *wr,
 
 static void send_begins(const struct ibv_send_wr *wr)
 {
+	if (wr->opcode == IBV_WR_RDMA_WRITE &&
+	    wr->send_flags & IBV_SEND_SIGNALED)
+		writes++;
 	if (wr->opcode != IBV_WR_SEND)
 		return;
 	tell(SENT);
@@ -569,10 +576,18 @@ static void send_ends(uint64_t wr_id)
 /* The program takes a completion that is a success. */
 static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode)
 {
-	if (opcode == IBV_WC_SEND)
+	if (opcode == IBV_WC_SEND) {
 		send_ends(wr_id);
-	else if (opcode == IBV_WC_RDMA_WRITE)
+	} else if (opcode == IBV_WC_RDMA_WRITE) {
+		writes--;
 		tell(WRITTEN);
+	}
+}
+
+__attribute__((destructor)) static void program_ends(void)
+{
+	if (writes > 0)
+		tell(UNFINISHED);
 }
 
 /* Does it ask for bytes from the peer? */

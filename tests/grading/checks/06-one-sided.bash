@@ -132,8 +132,7 @@ release_lock() { at tried && go && tell release released; }
 
 check_broken() {
 	local pieces rest size
-	random pieces 3 9
-	random rest 1 999
+	random pieces 3 9 && random rest 1 999
 	watch_registrations
 	watch_copies
 	# The last piece is shorter than the others, and then it is not.
@@ -145,6 +144,7 @@ check_broken() {
 		find_lines "arrived: $size bytes"
 		if ((!${#found[@]} || status)); then fail 06.7; fi
 		expect 06.7 "not all of it was written by RDMA" written "$size" || return
+		if told 5; then fail 06.7 "ended before it had the completion of its last WRITE"; fi
 	done
 	ok 06.7
 }
