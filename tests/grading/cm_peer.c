@@ -87,9 +87,8 @@ static void print_data(const char *what, const struct rdma_cm_event *event)
 		       ntohl(hello.version));
 	else
 		printf("%s hello %u%s\n", what, ntohl(hello.version),
-		       !hello.text[0] ? "" :
-		       strcmp(hello.text, CLIENT_TEXT) ? " with a text" :
-		       " with its text");
+		       strncmp(hello.text, CLIENT_TEXT, sizeof(hello.text)) ?
+			       "" : " with its text");
 }
 
 static void create_qp(struct rdma_cm_id *id)

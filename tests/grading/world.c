@@ -477,8 +477,6 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		set_first(&entries[(*count)++], 1, fd);
 	if (*count < room)
 		set_entry(&entries[(*count)++], three ? PORTS : 1, LAST, 0);
-	if (*count < room)
-		set_entry(&entries[(*count)++], three ? PORTS : 1, FAR, 5);
 	return 0;
 }
 

@@ -56,7 +56,7 @@ make_world() {
 	world+=([v1]=$old [armed]=${names[0]} [three-ports]="${names[0]} ${names[*]:2:3}")
 	addresses[0]="10.7.0.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
-	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64 0:0:0:0:ffff:a$net:2:1/64"
+	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64"
 	addresses[1]+=" 10.$old.$third.$last/24"
 	# One that differs from an IPv4 address in one byte, of which nobody knows the number.
 	random i 1 8

@@ -28,7 +28,7 @@ refused_first() {
 }
 
 check_exercise() {
-	local psn=() sent=() received=() ends=() i victim=A other=B mine theirs a b line
+	local psn=() sent=() received=() i victim=A other=B mine theirs a b line
 	local -A number=()
 	# The first and the last one that there are; and 0 has less than six digits, also with what
 	# world.c adds.
@@ -39,9 +39,7 @@ check_exercise() {
 	mine=${psn[2]} theirs=16777215
 	watch_modify
 	watch_queries
-	# With one packet more, the last PSN is followed by 0.
-	shuffle ends sent received
-	world[${ends[0]}]=1 && random "world[${ends[1]}]" 1 65535
+	for i in sent received; do random "world[$i]" 2 65535; done
 	move_gid
 	world[peer]=0a090001 # 10.9.0.1, which both queue pairs have
 	start exercise "${psn[@]}" "$victim"
