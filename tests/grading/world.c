@@ -1291,7 +1291,6 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
 	int (*real)(struct rdma_cm_event *);
-
 	int err;
 
 	*(void **)&real = dlsym(RTLD_NEXT, "rdma_ack_cm_event");

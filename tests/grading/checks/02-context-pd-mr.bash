@@ -121,7 +121,7 @@ check_exercise() {
 	shuffle verbs "ibv_dereg_mr $n" 'ibv_dealloc_pd 1' nothing
 	for verb in "${verbs[@]}"; do
 		if [[ $verb == nothing ]]; then
-			# Twice as many customers: more than the worked program has regions.
+			# Twice as many customers, so that there are more than sixteen regions.
 			start exercise "$length" "${ask[@]}" "${ask[@]}" && walk
 			expect 02.4 "the exit status is $status, with more customers" ends_with 0
 		else
