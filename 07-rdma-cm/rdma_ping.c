@@ -167,7 +167,7 @@ static int find_server(struct connection *c, struct sockaddr *addr)
 		   rdma_resolve_addr(c->id, NULL, addr, ms)) ||
 	    expect(c, RDMA_CM_EVENT_ADDR_RESOLVED))
 		return -1;
-	/* An address like 127.0.0.1 may have no device, and so no context. */
+	/* Without a device there is no context, and the next calls crash. */
 	if (!c->id->verbs) {
 		errno = ENODEV;
 		return cm_failed("rdma_resolve_addr");

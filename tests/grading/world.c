@@ -396,6 +396,7 @@ static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
 	const bool not_active = is_one(is_armed, fd);
+	const bool both = is_one(two_active, fd);
 	struct ib_uverbs_attr *port =
 		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
 	struct ib_uverbs_query_port_resp_ex *resp =
@@ -405,12 +406,14 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
+	/* A port that is not right has another number of GIDs, too. */
 	if (three)
-		resp->legacy_resp.gid_tbl_len = GIDS;
+		resp->legacy_resp.gid_tbl_len =
+			port->data == 1 && !both ? 2 : GIDS;
 	if (three && port->data == 2)
 		resp->legacy_resp.state = IBV_PORT_ACTIVE_DEFER;
 	else if (three && port->data == 1)
-		resp->legacy_resp.state = is_one(two_active, fd) ?
+		resp->legacy_resp.state = both ?
 			IBV_PORT_ACTIVE : IBV_PORT_ARMED;
 	else if (not_active ||
 		 resp->legacy_resp.state != IBV_PORT_ACTIVE)

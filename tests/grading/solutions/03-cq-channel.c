@@ -128,8 +128,8 @@ static int drain(struct receiver *r)
 
 /*
  * TODO 03.4: call the three functions above, in the right order, until r->taken
- * is @count: those of the first burst count, too. Until then, never sleep while
- * there is a completion in the queue, and always sleep while there is none.
+ * is @count: those of the first burst count, too. Take every message, also one
+ * that raises no event, but sleep while none comes.
  * Returns 0, or -1 if one of them did. Read wait_for() in cq_channel.c first.
  */
 static int take_all(struct receiver *r, int count)
