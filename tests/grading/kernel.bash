@@ -184,10 +184,15 @@ no_probes() {
 	fi
 }
 
-# A program that filters its own system calls may keep world.c from telling what it sees. Not every
-# kernel has this function; then nobody is caught.
+# A program that filters its own system calls, or those of a child, may keep world.c from telling
+# what it sees: by seccomp(2), Landlock, system call user dispatch, or ptrace(2). Not every kernel
+# has all of these functions; then nobody is caught by them.
 watch_filters() {
-	(probe filtered do_seccomp) 2>/dev/null || :
+	local function i=0
+	for function in do_seccomp set_syscall_user_dispatch __ptrace_link \
+		__{x64,arm64,ia32}_sys_landlock_restrict_self; do
+		(probe "filtered$((++i))" "$function") 2>/dev/null || :
+	done
 	count_filters
 	filters_before=$filters
 }
@@ -200,8 +205,8 @@ count_filters() {
 	local name hits
 	filters=0
 	while read -r name hits _; do
-		if [[ $name == filtered ]]; then
-			filters=$hits
+		if [[ $name == filtered* ]]; then
+			((filters += hits))
 		fi
 	done <"$tracing/kprobe_profile"
 }
@@ -343,11 +348,6 @@ watch_registrations() {
 	probe reg_mr rxe_reg_user_mr "start=$start" "length=$length" "iova=$iova" "access=$access"
 }
 
-watch_rights() {
-	watch_registrations
-	watch_modify
-}
-
 # May the peer write, and do nothing else, whichever region and queue pair is the one that
 # counts? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE.
 may_only_write() {
@@ -458,7 +458,7 @@ watch_completions() {
 received() {
 	calls_of completion 'status=0 opcode=128 *'
 	evidence="successful completions of receives: ${#calls[@]}"
-	queue=${calls[-1]:-none}
+	queue=${calls[*]: -1}
 	queue=${queue##*cq=}
 	((${#calls[@]} >= $1))
 }
@@ -516,18 +516,18 @@ written() {
 # --- queues ------------------------------------------------------------------
 
 # Sets `sends` and `receives`, the work requests that the program has posted, `waiting`, how
-# many receives are posted now, and `posted`, `taken`, `ring` and `left`, of its completions.
-# `left` is empty if they are not seen. See queues.c.
+# many receives are posted now, and `posted`, `taken`, `ring` and `unfinished`, of its completions.
+# `unfinished` is empty if they are not seen. See queues.c.
 look_at_queues() {
 	local line all=()
-	sends=() receives=() waiting=0 posted=0 taken=0 ring=1 left=''
+	sends=() receives=() waiting=0 posted=0 taken=0 ring=1 unfinished=''
 	mapfile -t all < <("$build/tests/grading/queues" "$pid")
 	for line in "${all[@]}"; do
 		case $line in
 		send*) sends+=("${line#* }") ;;
 		receive*) receives+=("${line#* }") ;;
 		waiting*) waiting=${line#* } ;;
-		completions*) read -r _ posted taken ring left <<<"$line" ;;
+		completions*) read -r _ posted taken ring unfinished <<<"$line" ;;
 		esac
 	done
 }
@@ -572,21 +572,17 @@ posts_after_taking() {
 	((waiting <= ${#found[@]}))
 }
 
-# all_signaled OPCODE: does each request of this kind ask for a completion? There must be some.
+# all_signaled OPCODE: does each request of this kind ask for a completion? There must be
+# some: a program that makes other queues than main() does shows nothing.
 all_signaled() {
 	local send opcode flags
-	seen_sends || return
+	evidence="no request is seen in the queue that main() has made"
+	((${#sends[@]})) || return
 	for send in "${sends[@]}"; do
 		read -r opcode flags _ <<<"$send"
 		evidence="send_flags $flags"
 		((opcode != $1 || flags & 2)) || return
 	done
-}
-
-# Are there any? A program that makes other queues than main() does shows nothing.
-seen_sends() {
-	evidence="no request is seen in the queue that main() has made"
-	((${#sends[@]}))
 }
 
 # right_sends SIZE: does each SEND send what is in one of four slots, of SIZE bytes, with a
@@ -615,10 +611,10 @@ right_sends() {
 	done
 }
 
-# The program of chapter 05 and the peer come to their ends. Sets `left` to how many sends were
+# The program of chapter 05 and the peer come to their ends. Sets `unfinished` to how many sends were
 # not complete at its CHECKPOINT done, and `value` to how many messages came without a receive.
 until_end() {
-	left=0
+	unfinished=0
 	if at done; then look_at_queues; go; fi
 	both_end
 	counted send_rnr_err
@@ -674,8 +670,7 @@ watch_opens() {
 }
 
 # only_open [DEVICE]: has the program this one open, or none, and no other one? A descriptor may be
-# in a message that nobody has received, where only rdma(8) sees the context, but not if the thread
-# that opened the device has ended. So the calls are counted, too.
+# in a message that nobody has received. So the calls are counted, too.
 only_open() {
 	local opened closed
 	calls_of opened || return
@@ -686,10 +681,7 @@ only_open() {
 	((opened == closed + $#)) || return
 	open_devices
 	evidence="open: ${objects[*]:-none}"
-	[[ ${objects[*]} == "$*" ]] || return
-	kernel ctx
-	evidence="rdma resource show ctx: ${objects[*]}"
-	((${#objects[@]} <= $#)) && [[ ${objects[*]:-dev $* } == "dev $* "* ]]
+	[[ ${objects[*]} == "$*" ]]
 }
 
 # opened_by PROCESS: sets `opened` to the names of the devices that it has open.

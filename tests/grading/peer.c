@@ -213,6 +213,16 @@ static int connect_qp(struct peer *p, const struct address *remote)
 	return err;
 }
 
+/* Returns @err, after words about @call, which is ours, if it is an error. */
+static int own_call(struct peer *p, int err, const char *call)
+{
+	if (err) {
+		print_error(err, "%s", call);
+		p->own_fault = true;
+	}
+	return err;
+}
+
 /* Post @count receives without a buffer. Returns 0, or an error after words. */
 static int post_receives(struct peer *p, int count)
 {
@@ -221,11 +231,7 @@ static int post_receives(struct peer *p, int count)
 
 	while (count-- > 0 && !err)
 		err = ibv_post_recv(p->qp, &receive, &bad);
-	if (err) {
-		print_error(err, "ibv_post_recv");
-		p->own_fault = true;
-	}
-	return err;
+	return own_call(p, err, "ibv_post_recv");
 }
 
 /* What is in the CQ. Returns 1; 0 without a completion; or -1 after words. */
@@ -269,13 +275,8 @@ static int completion(struct peer *p, struct ibv_wc *wc)
 static int post_send(struct peer *p, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
-	int err = ibv_post_send(p->qp, wr, &bad);
 
-	if (err) {
-		print_error(err, "ibv_post_send");
-		p->own_fault = true;
-	}
-	return err;
+	return own_call(p, ibv_post_send(p->qp, wr, &bad), "ibv_post_send");
 }
 
 static int burst(struct peer *p, int sock)
@@ -377,13 +378,8 @@ static int post_slot(struct peer *p, const struct ibv_mr *mr, int slot)
 	struct ibv_recv_wr wr = {
 		.wr_id = slot, .sg_list = &sge, .num_sge = 1,
 	}, *bad;
-	int err = ibv_post_recv(p->qp, &wr, &bad);
 
-	if (err) {
-		print_error(err, "ibv_post_recv");
-		p->own_fault = true;
-	}
-	return err;
+	return own_call(p, ibv_post_recv(p->qp, &wr, &bad), "ibv_post_recv");
 }
 
 /* Is the message @wc the one with @number? Says so, or what is wrong. */
@@ -507,7 +503,12 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			return -1;
 	}
 	puts("all");
-	return exchange_same(sock, "bye", "the goodbyes");
+	if (exchange_same(sock, "bye", "the goodbyes"))
+		return -1;
+	while (poll_once(p, &wc) > 0)
+		if (wc.opcode == IBV_WC_RECV)
+			printf("message %d is one too many\n", arrived++);
+	return 0;
 }
 
 /* Message @number of source, of random bytes. Prints it. */

@@ -1171,7 +1171,7 @@ static int take_guest(int argc, char *argv[], struct guest *g)
 	if (take_words(argc, argv, &g->qemu) ||
 	    take_words(argc, argv, &g->command) || g->qemu.count < 1 ||
 	    g->qemu.count > QEMU_ARGS_MAX ||
-	    !options.save != !!g->command.count)
+	    (options.save == NULL) != (g->command.count > 0))
 		return -1;
 	return 0;
 }

@@ -53,7 +53,7 @@ make_world() {
 	for i in last third old net; do random "$i" 20 120; done
 	((net += net == old, gone = 1 + last % 90, n = 129 + old % 7))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
-	world+=([v1]=$old [armed]=${names[0]} [three-ports]="${names[0]} ${names[*]:2:3}")
+	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3}")
 	addresses[0]="10.7.0.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64"

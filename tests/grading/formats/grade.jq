@@ -6,7 +6,7 @@ def plain: gsub("[\\p{C}\\p{Zl}\\p{Zp}]"; "?");
 # In a log of GitHub's, "##[" begins a command.
 def harmless: gsub("##\\["; "## [");
 # What differs from run to run, though nothing has changed.
-def steady: gsub(" ?\\bpid [0-9]+ comm [^ ]+"; "") |
+def steady: gsub(" ?\\bpid [0-9]+"; "") |
 	gsub("\\b(?<key>[lr]key) 0x(?<digits>(?!0\\b)[0-9a-f]+)"; "\(.key) 0x\(.digits | gsub("."; "X"))");
 
 ($places | split("\n") | map(split(" ") | select(length == 2) |
