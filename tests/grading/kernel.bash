@@ -191,7 +191,8 @@ watch_filters() {
 	local function i=0
 	for function in do_seccomp set_syscall_user_dispatch __ptrace_link \
 		__{x64,arm64,ia32}_sys_landlock_restrict_self; do
-		(probe "filtered$((++i))" "$function") 2>/dev/null || :
+		((i += 1))
+		(probe "filtered$i" "$function") 2>/dev/null || :
 	done
 	count_filters
 	filters_before=$filters

@@ -12,8 +12,8 @@
  * The four devices that are named by "three-ports" have three: their own is the
  * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
  * 10.3.0.1 and 10.4.0.1. But the first ports of the last two devices are
- * ACTIVE, and the GIDs of the last one are of IPv6. All three ports of the first
- * device are ARMED, although its interface is up. Their tables are smaller,
+ * ACTIVE, and the GIDs of the last one are of IPv6. The first device has only
+ * ports that are ARMED, although its interface is up. The tables are smaller,
  * because ibv_query_gid_table() cannot ask for the GIDs of several tables of
  * Soft-RoCE: the length of an answer has 16 bits. The device that is named by
  * "closed" cannot be opened: the number behind it is the errno value.

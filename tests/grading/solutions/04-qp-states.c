@@ -48,8 +48,8 @@ struct peer {
 /*
  * TODO 04.1: take the queue pair from RESET to INIT, on port PORT. Return what
  * ibv_modify_qp() returns: 0 or an errno value. See to_init() in qp_states.c.
- * Attributes that no TODO names, such as rights and timers, can be as they are
- * there.
+ * You may choose all attributes that no TODO of this chapter names, such as
+ * rights and timers.
  */
 static int to_init(struct ibv_qp *qp)
 {
