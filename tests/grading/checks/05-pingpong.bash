@@ -53,7 +53,7 @@ check_sender() {
 	elif [[ $complaint == *RNR* ]]; then
 		fail 05.4 "the peer cannot send credits: you have no receive posted" "$complaint"
 	elif ((value)); then
-		fail 05.4 "you sent without a credit: the peer had no receive" "$evidence"
+		fail 05.4 "you sent without a credit, or posted no receive for credits" "$evidence"
 	elif told 2 || told 3 || ! right_sends "$size" || ! all_signaled 2; then
 		fail 05.4 "used a slot before the completion of its last send was taken, or a fifth one"
 	elif ((came < count)); then
