@@ -6,7 +6,7 @@
  * The program registers LENGTH bytes and waits at its CHECKPOINT. It compiles
  * without a warning and exits with 0. But something is wrong with the region:
  * compare what the program prints with what the kernel has, which make try-02
- * PROGRAM=broken shows you. Then find the line and fix it.
+ * PROGRAM=broken shows you. Then find the bug and fix it.
  */
 #include <errno.h>
 #include <stdio.h>
