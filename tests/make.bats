@@ -298,7 +298,7 @@ bare_path() {
 	[[ ! -s $scratch/called ]]
 }
 
-@test "packages: the table in docs/setup.md has the same rows, and none for each -" {
+@test "packages: the table in docs/hacking.md has the same rows, and none for each -" {
 	local when what name names
 	eval "$(sed -n '/^known_as()/,/^}/p' "$project/tests/lab/packages")"
 	while read -r when what _ names; do
@@ -312,7 +312,7 @@ bare_path() {
 		gsub("`", "", $3)
 		printf "%s %s", $2, $3
 		for (i = 6; i <= 8; i++) printf " %s", $i == "none" ? "none" : "found"
-		print "" }' "$project/docs/setup.md" >"$scratch/documented"
+		print "" }' "$project/docs/hacking.md" >"$scratch/documented"
 	run -0 diff "$scratch/rows" "$scratch/documented"
 	[[ $(wc -l <"$scratch/rows") -gt 50 ]]
 }
