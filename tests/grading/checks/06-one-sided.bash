@@ -98,16 +98,14 @@ check_exercise() {
 	watch_registrations && watch_modify && random port 20000 30000
 	random size 1500 9000 && ((size |= 1)) # odd: to round it up is seen
 	random iters 34 40 # more than a queue has room for: each has to be posted again
-	world[lag]=300
-	random rounds 20 40 && random others 10 20 && random nth 1 8
+	world[lag]=300 && random rounds 20 40 && random others 10 20 && random nth 1 8
 	peer write "$port" "$size" "$iters" && until_peer_listens
 	if check_write "$port" "$size" "$iters" 10.9.0.1 && random size 1 1500 &&
 		check_write $((port + 1)) "$size" $((iters - 16)); then
 		ok 06.3
 	fi
 	if [[ ${verdict[06.1]:-} == pass ]]; then check_lock $((port + 2)) "$rounds" "$others"; fi
-	unset 'world[lag]'
-	args=(write $((port + 4)) "$size" "$iters")
+	unset 'world[lag]' && args=(write $((port + 4)) "$size" "$iters")
 	must_heed 06.1 "the step to INIT failed, and permit() did not return -1" \
 		INIT 1 '*' exercise "${args[@]}"
 	beside=("${args[@]}" 10.9.0.1)
@@ -115,6 +113,8 @@ check_exercise() {
 		ibv_post_recv $((16 + nth)) '*' exercise "${args[@]}" # the first 16 are main()'s
 	find_lines 'got 0x[0-9a-f]{8}'
 	if ((${#found[@]} >= 15 + nth)); then fail 06.2 "it went on when no receive could be posted"; fi
+	must_heed 06.2 "a receive was no success, and it did not return -1" \
+		completion 1 '*' exercise "${args[@]}"
 	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
 		ibv_post_send $nth '*answering: ERROR*' exercise "${args[@]}"
 	beside=(lock $((port + 3)))
