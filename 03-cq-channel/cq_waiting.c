@@ -229,6 +229,11 @@ static int show_wrong(struct waiter w)
 	w.surprises = 1;
 	if (wait_wrong(&w, 1))
 		return -1;
+	if (w.completions) {
+		/* On an adapter a completion may be that late. */
+		puts("  not lost: it came after the arming");
+		return 0;
+	}
 
 	/* The CQ is still armed. So the next message raises an event. */
 	w.surprises = 1;

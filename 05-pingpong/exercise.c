@@ -125,7 +125,7 @@ static int take(const struct side *side, uint64_t slot, size_t size)
 	return 0;
 }
 
-/* Given: fill slot @slot with message @number: every message is different. */
+/* Given: fill slot @slot with message @number, which differs from the next. */
 static void fill(const struct side *side, int slot, int number)
 {
 	for (size_t i = 0; i < side->size; i++)

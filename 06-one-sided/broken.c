@@ -108,9 +108,12 @@ int main(int argc, char *argv[])
 	printf("%s %d bytes\n", status ? "not the right" : "arrived:", size);
 
 out:
-	status |= RELEASE(ibv_destroy_qp, b) | RELEASE(ibv_destroy_qp, a);
-	status |= RELEASE(ibv_dereg_mr, to) | RELEASE(ibv_dereg_mr, from);
-	status |= RELEASE(ibv_destroy_cq, cq) | RELEASE(ibv_dealloc_pd, pd);
+	status |= RELEASE(ibv_destroy_qp, b);
+	status |= RELEASE(ibv_destroy_qp, a);
+	status |= RELEASE(ibv_dereg_mr, to);
+	status |= RELEASE(ibv_dereg_mr, from);
+	status |= RELEASE(ibv_destroy_cq, cq);
+	status |= RELEASE(ibv_dealloc_pd, pd);
 	status |= RELEASE(ibv_close_device, context);
 	status |= RELEASE_VOID(ibv_free_device_list, list);
 	free(buf);

@@ -244,8 +244,8 @@ static int introduce(struct side *side, struct ibv_context *context, bool lock)
 		return -1;
 	puts("exchanged");
 	/*
-	 * The timeout is 0: no packet is sent again. Only this exercise may do
-	 * that, because both programs run on one machine, where none is lost.
+	 * The timeout is 0: nothing is sent again for want of an ACK. Only this
+	 * exercise may do that: on one machine no packet is lost.
 	 * No fence is needed here. On Soft-RoCE a READ with a fence would wait
 	 * for ever if it was sent again: see docs/errors.md.
 	 */

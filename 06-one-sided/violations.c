@@ -254,7 +254,9 @@ static int attempt(struct world *world, const struct mistake *mistake)
 	else
 		status = 0;
 out:
-	return destroy(&a) | destroy(&b) | status;
+	status |= destroy(&a);
+	status |= destroy(&b);
+	return status;
 }
 
 static int reg(struct ibv_mr **mr, struct ibv_pd *pd, void *bytes, int access)

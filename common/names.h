@@ -8,8 +8,9 @@
 const char *qp_state_name(enum ibv_qp_state state);
 
 /*
- * The bits of ibv_modify_qp's mask, in the order of its man page. An entry
- * with the name NULL ends the list.
+ * The bits of ibv_modify_qp's mask that an RC queue pair needs on its way to
+ * RTS, in the order of the table in its man page. An entry with the name NULL
+ * ends the list.
  */
 struct qp_attr_name {
 	int bit;

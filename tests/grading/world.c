@@ -762,7 +762,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 
 	polls = true;
 	if (error_of("ibv_poll_cq"))
-		return -1;
+		return -2;	/* any negative number says so */
 	if (too_early())
 		return 0;
 	taken = poll_with_lag(cq, count, wc);

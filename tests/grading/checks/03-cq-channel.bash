@@ -118,7 +118,7 @@ the_errors() {
 	local progress_function=awake deadline=5 order=() what check function verb nth
 	random nth 2 5 && shuffle order '1 arm ibv_req_notify_cq 1' "3 drain completion $nth" \
 		'3 drain ibv_poll_cq 1' '3 drain ibv_poll_cq 2' '2 next_event ibv_get_cq_event 1'
-	for what in "${order[@]}" '4 take_all ibv_get_cq_event 2'; do
+	for what in "${order[@]}" '4 take_all ibv_req_notify_cq 2' '4 take_all ibv_get_cq_event 2'; do
 		read -r check function verb what <<<"$what"
 		fails "$verb" "$what" 5
 		begin $((sizes[3] + 2))
