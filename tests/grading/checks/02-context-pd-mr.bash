@@ -107,7 +107,7 @@ check_exercise() {
 		expect 02.1 "the letters $letters are taken for rights: not -1" \
 			printed "*not the letters of rights: $letters"
 	done
-	# Any other error is a refusal, too, and no failure of the program: one that no text names.
+	# An error that no text names is a refusal, too, and no failure of the program.
 	shuffle errors 'EIO 5' 'ENXIO 6' 'EBUSY 16' 'ENOSPC 28'
 	fails ibv_reg_mr 1 "${errors[0]#* }"
 	run exercise 5000 L W
