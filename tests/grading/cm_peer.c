@@ -2,15 +2,17 @@
  * cm_peer.c - the other side of the exercise of chapter 07
  *
  *	cm_peer client PORT VERSION KIND ADDRESS
- *	cm_peer server PORT accept|refuse|silent
+ *	cm_peer server PORT accept|refuse|empty|other|silent
  *
  * client: asks with private data of KIND: a `hello` with VERSION, one in whose
- * magic a bit is wrong, of the first byte (`magic0`) or another, or `none`.
- * Prints what it got for an answer.
+ * magic a byte is wrong, the first one (`magic0`) or another, or `none`. Prints
+ * what it got for an answer.
  *
  * server: accepts or refuses one client, with a random version and a random
- * text that has no zero at its end; or refuses it, and says nothing (silent).
- * Prints what the client has asked, and what it was told.
+ * text that has no zero at its end. The text may be `empty`. Or it refuses the
+ * client with data that are no hello, as a byte of the magic is wrong (other),
+ * or says nothing (silent). Prints what the client has asked, and what it was
+ * told.
  *
  * What it prints on stdout is what a grade stands on. The other side may send
  * anything or nothing: no wait is for ever. With a connection, it waits for
@@ -111,6 +113,15 @@ static void expect(struct rdma_event_channel *channel,
 	rdma_ack_cm_event(event);
 }
 
+/* Another one than it is. */
+static void change_byte(char *byte)
+{
+	unsigned char change;
+
+	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
+	*byte ^= change ? change : 1;
+}
+
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 		  uint32_t version, const char *kind)
 {
@@ -120,15 +131,12 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 		.retry_count = 6,
 	};
 	struct rdma_cm_event *event;
-	unsigned char bit;
 	char what[32];
 	bool connected;
 	struct rdma_cm_id *id;
 
-	if (!strncmp(kind, "magic", 5)) {
-		own_fault(getrandom(&bit, 1, 0) != 1, "getrandom");
-		hello.magic[strtoul(kind + 5, NULL, 0) % 4] ^= 1 << bit % 8;
-	}
+	if (!strncmp(kind, "magic", 5))
+		change_byte(&hello.magic[strtoul(kind + 5, NULL, 0) % 4]);
 	if (!strcmp(kind, "none"))
 		param.private_data_len = 0;
 	own_fault(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0 ||
@@ -174,6 +182,10 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	snprintf(hello.text, sizeof(hello.text), "%%x because %08x and",
 		 random[1]);
 	hello.text[sizeof(hello.text) - 1] = 'x';
+	if (!strcmp(answer, "empty"))
+		memset(hello.text, 0, sizeof(hello.text));
+	else if (!strcmp(answer, "other"))
+		change_byte(&hello.magic[random[0] % 4]);
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||
 		  rdma_listen(listener, 1), "rdma_listen");
@@ -188,7 +200,7 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	printf("told version %u, %.23s\n", ntohl(hello.version), hello.text);
 	if (!strcmp(answer, "silent")) {
 		own_fault(rdma_reject(id, NULL, 0) != 0, "rdma_reject");
-	} else if (!strcmp(answer, "refuse")) {
+	} else if (strcmp(answer, "accept") != 0) {
 		own_fault(rdma_reject(id, &hello, sizeof(hello)) != 0,
 			  "rdma_reject");
 	} else {

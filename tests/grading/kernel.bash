@@ -718,13 +718,15 @@ has_gid() {
 	until index_of "$1" "$2" || late; do nap; done
 }
 
-# Moves the GID of our address to another index than 1, where every device has it at first. And
-# there is another address, which is the peer's: see peer.c and world.c. Another chapter may have
-# done the same in this guest.
+# move_gid [first]: moves the GID of our address to another index than 1, where every device has it
+# at first. And there is another address, which is the peer's: see peer.c and world.c. It comes
+# behind ours, or before. Another chapter may have done the same in this guest.
 move_gid() {
-	local index i n last
+	local index i n last addresses
 	random last 2 251
 	while index_of "$device" "10.9.0.$last"; do random last 2 251; done
+	addresses=(1 "$last")
+	if (($#)); then addresses=("$last" 1); fi
 	printf -v "world[peer]" 0a0900%02x "$last"
 	# The MTU of the port is not the one that is asked for, if the interface can do that.
 	ip link set eth0 mtu 4500 2>/dev/null || :
@@ -734,11 +736,10 @@ move_gid() {
 		for ((i = 0; i < n; i++)); do
 			echo "address add fd00:9:$i::1/64 dev eth0"
 		done
-		echo address add 10.9.0.1/24 dev eth0
-		echo "address add 10.9.0.$last/24 dev eth0"
+		printf 'address add 10.9.0.%s/24 dev eth0\n' "${addresses[@]}"
 	} | ip -batch -
 	# The kernel fills its table a moment later, and in this order.
-	has_gid "$device" "10.9.0.$last"
+	has_gid "$device" "10.9.0.${addresses[1]}"
 }
 
 # counter NAME: sets `value` to one of the device's, which count whatever passes it.

@@ -37,17 +37,17 @@
  *
  * "failing" is a verb, the number of the call that is the first to fail, and an
  * errno value. The calls after it fail, too, because a program may try again.
- * But of the completions and of the regions only one fails: whoever does not
- * look at it must not be stopped by the next one. Verbs that release fail after
- * they have done it, and so does rdma_reject(). Of the calls of
- * ibv_get_cq_event() only the first one after each arming counts, because some
- * programs take events until there are none; once one has failed, all of them
- * do. ibv_modify_qp() has the name of the state that it is to reach, and
- * "again-" before it if a queue pair has been taken to ERR meanwhile. Of
- * ibv_post_recv() each request in a list counts. If "completion" fails, a
- * completion has no success, and if "WRITE" does, one of an RDMA WRITE; if
- * rdma_get_cm_event() does, it says of an address that was resolved that it was
- * not.
+ * But of the completions and of the regions only one fails, and of the requests
+ * the same one as often as it is tried: whoever does not look at the failure
+ * must not be stopped by the next one. Verbs that release fail after they have
+ * done it, and so does rdma_reject(). Of the calls of ibv_get_cq_event() only
+ * the first one after each arming counts, because some programs take events
+ * until there are none; once one has failed, all of them do. ibv_modify_qp()
+ * has the name of the state that it is to reach, and "again-" before it if a
+ * queue pair has been taken to ERR meanwhile. Of ibv_post_recv() each request
+ * in a list counts. If "completion" fails, a completion has no success, and if
+ * "WRITE" does, one of an RDMA WRITE; if rdma_get_cm_event() does, it says of
+ * an address that was resolved that it was not.
  *
  * While a send is under way, its bytes must not change, and nothing else may be
  * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
@@ -56,8 +56,11 @@
  * to send to another GID than that of the IPv4 address "peer", which is a
  * hexadecimal number.
  *
- * No completion is seen until as many sends are posted as "slots" says, or a
- * second or two are over: then the grader is told that there were fewer.
+ * "slots" is how many sends may be under way, and how many there are in all. No
+ * completion is seen until so many are under way for the first time, nor while
+ * the last ones are sent and fewer are, or until a second or two are over: then
+ * the grader is told that there were fewer. It is told, too, if there are more
+ * places than slots from which is sent.
  *
  * If there is a "late", ibv_req_notify_cq() tells the grader that it was
  * called, and waits as long as the grader has a file in /work, whose path is
@@ -73,6 +76,8 @@
  * The grader is told if an empty queue was polled SPINS times in a row.
  *
  * When a program ends, the grader is told whether it has waited for its WRITEs.
+ * It is told if a COMPARE_AND_SWAP has taken the lock, which is 0 before, and
+ * the next request is another one.
  *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion, or, if it asks for none, with the next one.
@@ -118,7 +123,7 @@ static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 
 /* Names of devices. */
 static char closed[64], with_three_ports[4][64];
-static unsigned int v1_net, sent, received, peer, slots;
+static unsigned int v1_net, sent, received, peer, slots, in_all;
 static unsigned long long key;
 
 static int closed_err;
@@ -159,6 +164,7 @@ enum word {
 	WRITTEN = 14,	/* the completion of an RDMA WRITE was taken */
 	WRITES = 15,	/* one was posted */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
+	AGAIN = 30,	/* tries to take the lock, which it has already */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -177,7 +183,8 @@ struct under_way {
 #define MOST_PIECES 64
 static struct under_way under_way[MOST_PIECES];
 static int pieces;
-static unsigned int sends;
+static unsigned int sends, ended;
+static unsigned int shown;	/* sends whose completions may be seen */
 static int writes;	/* of them no completion was taken, but it will come */
 static bool polls;	/* and so it is seen which sends have ended */
 
@@ -265,7 +272,7 @@ __attribute__((constructor)) static void read_settings(void)
 		} else if (strcmp(name, "sent") == 0) {
 			read = fscanf(file, "%u", &sent);
 		} else if (strcmp(name, "slots") == 0) {
-			read = fscanf(file, "%u", &slots);
+			read = fscanf(file, "%u %u", &slots, &in_all) == 2;
 		} else if (strcmp(name, "received") == 0) {
 			read = fscanf(file, "%u", &received);
 		} else if (strcmp(name, "wait") == 0) {
@@ -321,6 +328,21 @@ static int error_of(const char *verb)
 		 strcmp(verb, "ibv_dereg_mr") == 0)
 		return 0;
 	return failing.err;
+}
+
+/* As error_of(), of a request. Once another one is posted, all goes well. */
+static int error_of_request(const char *verb, uint64_t wr_id)
+{
+	static uint64_t failed;
+	const bool again = failing.calls >= failing.from;
+	const int err = error_of(verb);
+
+	if (err && !again)
+		failed = wr_id;
+	if (!err || wr_id == failed)
+		return err;
+	failing.verb[0] = '\0';
+	return 0;
 }
 
 static bool completion_fails(enum ibv_wc_opcode opcode)
@@ -404,10 +426,10 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
-	/* A port that is not right has another number of GIDs, too. */
+	/* Another number than that of the third port. */
 	if (three)
 		resp->legacy_resp.gid_tbl_len =
-			port->data == 1 && !both ? 2 : GIDS;
+			port->data == 1 ? 2 : GIDS;
 	if (three && port->data == 2)
 		resp->legacy_resp.state = IBV_PORT_ACTIVE_DEFER;
 	else if (three && port->data == 1)
@@ -514,13 +536,33 @@ static uint32_t sum_of(uint64_t addr, uint32_t length)
 	return sum;
 }
 
+/* Is it one of the first places, as many as slots, from which was sent? */
+static bool is_slot(uint64_t addr)
+{
+	static uint64_t places[MOST_PIECES];
+	static unsigned int n;
+
+	for (unsigned int i = 0; i < n; i++)
+		if (places[i] == addr)
+			return true;
+	if (n == slots || n == MOST_PIECES)
+		return false;
+	places[n++] = addr;
+	return true;
+}
+
 /* One piece of a send; most have one. */
 static void piece_begins(const struct ibv_send_wr *wr,
 			 const struct ibv_sge *sge)
 {
-	static bool reused;
+	static unsigned int looked_at;
+	static bool told;
+	bool wrong = false;
 	struct under_way *new;
 
+	if (slots && looked_at != sends)	/* its first piece */
+		wrong = !is_slot(sge->addr);
+	looked_at = sends;
 	if (pieces == MOST_PIECES)	/* the oldest has to go */
 		memmove(under_way, under_way + 1, --pieces * sizeof(*new));
 	new = &under_way[pieces];
@@ -531,12 +573,12 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	new->length = wr->send_flags & IBV_SEND_INLINE ? 0 : sge->length;
 	new->sum = sum_of(new->addr, new->length);
 	/* Told once: what is not a SEND comes here often, see wr_set_sge(). */
-	for (int i = 0; i < pieces && !reused; i++) {
-		if (polls && under_way[i].addr == new->addr && new->length) {
-			reused = true;
-			tell(REUSED);
-		}
-	}
+	for (int i = 0; i < pieces; i++)
+		if (polls && under_way[i].addr == new->addr && new->length)
+			wrong = true;
+	if (wrong && !told)
+		tell(REUSED);
+	told |= wrong;
 	pieces++;
 }
 
@@ -578,6 +620,8 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode)
 {
 	if (opcode == IBV_WC_SEND) {
 		send_ends(wr_id);
+		ended++;
+		shown -= !!shown;
 	} else if (opcode == IBV_WC_RDMA_WRITE) {
 		writes--;
 		tell(WRITTEN);
@@ -666,6 +710,28 @@ static void deliver(uint64_t wr_id)
 	held = left;
 }
 
+static uint64_t *lock_found;	/* where the last try finds the old value */
+static bool has_lock;
+
+/* A request that may be a try to take the lock. Or one that follows on it. */
+static void try_begins(const struct ibv_send_wr *wr)
+{
+	const bool is_try = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP &&
+			    wr->wr.atomic.compare_add == 0 && wr->num_sge;
+
+	if (is_try && has_lock)
+		tell(AGAIN);
+	has_lock = false;
+	lock_found = is_try ? (void *)(uintptr_t)wr->sg_list->addr : NULL;
+}
+
+/* The old value has come. */
+static void try_ends(enum ibv_wc_opcode opcode)
+{
+	if (opcode == IBV_WC_COMP_SWAP && lock_found)
+		has_lock = *lock_found == 0;
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **(*real)(int *);
@@ -679,15 +745,24 @@ struct ibv_device **ibv_get_device_list(int *count)
 	return real(count);
 }
 
-/* Are some sends under way, and fewer than there are slots? See "slots". */
+/*
+ * Are fewer sends under way than there are slots, and more could be? Those who
+ * send the last ones have credits for all that are left: see peer.c. And who
+ * had all slots under way may see all of these end before the next send.
+ */
 static bool too_early(void)
 {
 	static time_t end;
 	static int early;	/* a slow program polls a few times only */
 	struct timespec now;
 
-	if (sends == 0 || sends >= slots)
+	if (sends - ended >= slots)
+		shown = sends - ended;
+	if (!slots || shown || sends == 0 || sends == in_all ||
+	    (sends >= slots && sends + 3 <= in_all)) {
+		end = early = 0;
 		return false;
+	}
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (end == 0)
 		end = now.tv_sec + 2;
@@ -771,6 +846,8 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		if (wc[i].status == IBV_WC_SUCCESS)
 			request_ends(wc[i].wr_id, wc[i].opcode);
 		deliver(wc[i].wr_id);
+		if (wc[i].status == IBV_WC_SUCCESS)
+			try_ends(wc[i].opcode);
 		if (completion_fails(wc[i].opcode))
 			wc[i].status = IBV_WC_GENERAL_ERR;
 		if (wc[i].opcode == IBV_WC_SEND ||
@@ -805,15 +882,17 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	for (int i = 0; i < n && !err; i++)
 		hold_back(before[i]);
 	/* Without a *bad_wr the kernel has refused them all. */
-	for (; wr && !(err && (!*bad_wr || wr == *bad_wr)); wr = wr->next)
+	for (; wr && !(err && (!*bad_wr || wr == *bad_wr)); wr = wr->next) {
 		send_begins(wr);
+		try_begins(wr);
+	}
 	return err;
 }
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr)
 {
-	int err = error_of("ibv_post_send");
+	int err = error_of_request("ibv_post_send", wr->wr_id);
 
 	if (err) {
 		*bad_wr = wr;
@@ -869,7 +948,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 {
 	for (; wr; wr = wr->next) {
 		struct ibv_recv_wr alone = *wr, *bad;
-		int err = error_of("ibv_post_recv");
+		int err = error_of_request("ibv_post_recv", wr->wr_id);
 
 		alone.next = NULL;
 		if (!err)
@@ -1016,7 +1095,7 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 	return qp;
 }
 
-/* It returns an errno value, and errno itself means nothing. */
+/* It returns an errno value, and errno itself means nothing: not 0, either. */
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port,
 		      uint32_t index, struct ibv_gid_entry *entry,
 		      uint32_t flags, size_t size)
@@ -1028,7 +1107,7 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port,
 	*(void **)&real = dlsym(RTLD_NEXT, "_ibv_query_gid_ex");
 	err = real(context, port, index, entry, flags, size);
 	if (err)
-		errno = 0;
+		errno = EINVAL;
 	return err;
 }
 

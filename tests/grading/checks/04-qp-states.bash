@@ -40,8 +40,7 @@ check_exercise() {
 	watch_modify
 	watch_queries
 	for i in sent received; do random "world[$i]" 2 65535; done # so no PSN is read back as 0
-	move_gid
-	world[peer]=0a090001 # 10.9.0.1, which both queue pairs have
+	move_gid first # the one that both queue pairs have
 	start exercise "${psn[@]}" "$victim"
 
 	reach_state 04.1 init || return

@@ -10,8 +10,7 @@ points 07.6 3 broken 'broken.c asks as often as it should' 'man 3 rdma_ack_cm_ev
 # shellcheck disable=SC2034 # for peer(): the one that speaks the RDMA CM
 peer_program=cm_peer
 
-# The peer is a server that does $1: accept, refuse, or that without a word (silent). Sets
-# `said` to what our request said to it, and `told` to what it answered.
+# The peer is a server that does $1, see cm_peer.c. Sets `said` to our words, `told` to its own.
 ask() {
 	# If another one of this program's runs has the port, it is not ours that is at fault.
 	stop
@@ -33,19 +32,22 @@ is_connected() { at connected && in_rts; }
 serves() { start exercise $((++port)) "$version"; until_line listening; }
 
 check_exercise() {
-	local port version said told refusal='refused: (version|reason) [0-9]+.*'
+	local port version said told kind refusal='refused: (version|reason) [0-9]+.*'
 	# No byte of the version is zero, and as an int it is negative.
 	random port 20000 30000 && random version 0x82010101 0xbffffff0 && ((version |= 0x010101))
 	watch_refusals
 	ask_one_who_accepts || return
-	ask_one_who_refuses
+	ask_one_who_refuses refuse
 	# One that counts its clients instead of looking at them has another number in serve().
 	expect 07.5 'the server does not listen' serves && accepts || return
 	serve
 	# After the server, which sees whether anything is taken for a hello.
-	ask silent && finish
-	expect 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
-		prints_only 'refused: reason 28' "$refusal" 'refused.*'
+	ask_one_who_refuses empty
+	for kind in other silent; do
+		ask "$kind" && finish
+		expect 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
+			prints_only 'refused: reason 28' "$refusal" 'refused.*'
+	done
 	run exercise $((++port)) "$version" 10.9.0.1
 	expect 07.4 "nobody listens there, and you do not print \"refused: reason 8\"" \
 		prints_only 'refused: reason 8' "$refusal" 'refused.*' && ok 07.4
@@ -63,7 +65,7 @@ ask_one_who_accepts() {
 }
 
 ask_one_who_refuses() {
-	ask refuse && finish
+	ask "$1" && finish
 	if prints "refused: $told.+" ''; then
 		fail 07.2 "the text of the server had no zero at its end, and so has yours" "$found"
 	fi
@@ -91,7 +93,7 @@ accepts() {
 # A server, clients that it must not accept, nobody knows how many, and one that it must.
 serve() {
 	local other n kinds=() last=() others=($((version + 1)) $((version - 1)))
-	for other in 8 16 24; do random n $other $((other + 7)) && others+=($((version ^ 1 << n))); done
+	for other in 8 16 24; do random n 1 255 && others+=($((version ^ n << other))); done
 	# Of each request: see world.c. All others are as long as a hello, so that tells nothing.
 	local -A sizes=([short]=8 [shorter]=31 [missing]=0)
 	shuffle kinds magic{0..3} none short shorter missing
@@ -138,8 +140,7 @@ check_broken() {
 		expect 07.6 "not each event was acknowledged" all_returned &&
 		expect 07.6 "not each identifier was destroyed" all_destroyed || return
 	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
-	printf '%s\n' 'link add w0 type dummy' 'link set w0 up' 'address add 10.5.5.1/24 dev w0' |
-		ip -batch -
+	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0'
 	run broken 10.5.5.1 2
 	expect 07.6 "an identifier that found no device was not destroyed" all_destroyed || return
 	fails rdma_get_cm_event 2 110
