@@ -56,11 +56,12 @@
  * to send to another GID than that of the IPv4 address "peer", which is a
  * hexadecimal number.
  *
- * "slots" is how many sends may be under way, and how many there are in all. No
- * completion is seen until so many are under way for the first time, nor while
- * the last ones are sent and fewer are, or until a second or two are over: then
- * the grader is told that there were fewer. It is told, too, if there are more
- * places than slots from which is sent.
+ * "slots" has two numbers: how many sends may be under way, and how many there
+ * are in all. Completions are hidden until so many are under way for the first
+ * time; and again when the last three are posted, unless so many are under way.
+ * After a second or two they are shown, and the grader is told that there were
+ * fewer. It is told, too, if the sends come from more places than there are
+ * slots.
  *
  * If there is a "late", ibv_req_notify_cq() tells the grader that it was
  * called, and waits as long as the grader has a file in /work, whose path is
@@ -76,8 +77,9 @@
  * The grader is told if an empty queue was polled SPINS times in a row.
  *
  * When a program ends, the grader is told whether it has waited for its WRITEs.
- * It is told if a COMPARE_AND_SWAP has taken the lock, which is 0 before, and
- * the next request is another one.
+ *
+ * It is told if a COMPARE_AND_SWAP from 0 has worked, which takes the lock, and
+ * the next request is one again.
  *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion, or, if it asks for none, with the next one.
@@ -713,7 +715,7 @@ static void deliver(uint64_t wr_id)
 static uint64_t *lock_found;	/* where the last try finds the old value */
 static bool has_lock;
 
-/* A request that may be a try to take the lock. Or one that follows on it. */
+/* A request that may be a try to take the lock, or follow on one. */
 static void try_begins(const struct ibv_send_wr *wr)
 {
 	const bool is_try = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP &&
@@ -746,9 +748,10 @@ struct ibv_device **ibv_get_device_list(int *count)
 }
 
 /*
- * Are fewer sends under way than there are slots, and more could be? Those who
- * send the last ones have credits for all that are left: see peer.c. And who
- * had all slots under way may see all of these end before the next send.
+ * Are fewer sends under way than there are slots, though there are credits for
+ * more? That is so at first, and for the last three: see credits_for() in
+ * peer.c. A program that had all slots under way may take all of these
+ * completions before it sends again.
  */
 static bool too_early(void)
 {

@@ -136,7 +136,7 @@ check_errors() {
 	done
 }
 
-feed() { at connected && go && at credit && echo one >&"$peer_input" && go; }
+feed() { at connected && until_peer four && go && at credit && tell one 'one more' && go; }
 
 check_broken() {
 	local count
