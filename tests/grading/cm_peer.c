@@ -9,9 +9,9 @@
  * what it got for an answer.
  *
  * server: accepts or refuses one client, with a random version and a random
- * text that has no zero at its end. The text may be `empty`. Or it refuses the
- * client with data that are no hello, as a byte of the magic is wrong (other),
- * or says nothing (silent). Prints what the client has asked, and what it was
+ * text that has no zero at its end. The others refuse the client: with an empty
+ * text (empty), with a wrong byte in the magic, so that it is no hello (other),
+ * or without data (silent). Prints what the client has asked, and what it was
  * told.
  *
  * What it prints on stdout is what a grade stands on. The other side may send
@@ -113,7 +113,7 @@ static void expect(struct rdma_event_channel *channel,
 	rdma_ack_cm_event(event);
 }
 
-/* Another one than it is. */
+/* Replace it by another byte, which is random. */
 static void change_byte(char *byte)
 {
 	unsigned char change;

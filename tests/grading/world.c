@@ -332,7 +332,10 @@ static int error_of(const char *verb)
 	return failing.err;
 }
 
-/* As error_of(), of a request. Once another one is posted, all goes well. */
+/*
+ * As error_of(), for a request. A program may try this one again, and it fails
+ * again. Once the program posts another one, nothing fails any more.
+ */
 static int error_of_request(const char *verb, uint64_t wr_id)
 {
 	static uint64_t failed;
@@ -428,7 +431,7 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
-	/* Another number than that of the third port. */
+	/* The third port, which may be the right one, has another number. */
 	if (three)
 		resp->legacy_resp.gid_tbl_len =
 			port->data == 1 ? 2 : GIDS;
@@ -538,7 +541,7 @@ static uint32_t sum_of(uint64_t addr, uint32_t length)
 	return sum;
 }
 
-/* Is it one of the first places, as many as slots, from which was sent? */
+/* A place counts as a slot if messages come from no more of them than slots. */
 static bool is_slot(uint64_t addr)
 {
 	static uint64_t places[MOST_PIECES];
@@ -562,7 +565,8 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	bool wrong = false;
 	struct under_way *new;
 
-	if (slots && looked_at != sends)	/* its first piece */
+	/* A slot begins where the first piece of a message begins. */
+	if (slots && looked_at != sends)
 		wrong = !is_slot(sge->addr);
 	looked_at = sends;
 	if (pieces == MOST_PIECES)	/* the oldest has to go */
@@ -715,7 +719,7 @@ static void deliver(uint64_t wr_id)
 static uint64_t *lock_found;	/* where the last try finds the old value */
 static bool has_lock;
 
-/* A request that may be a try to take the lock, or follow on one. */
+/* To be called for each request: only a COMPARE_AND_SWAP from 0 is a try. */
 static void try_begins(const struct ibv_send_wr *wr)
 {
 	const bool is_try = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP &&
@@ -727,7 +731,7 @@ static void try_begins(const struct ibv_send_wr *wr)
 	lock_found = is_try ? (void *)(uintptr_t)wr->sg_list->addr : NULL;
 }
 
-/* The old value has come. */
+/* The old value of the last try has come. It has worked if that is 0. */
 static void try_ends(enum ibv_wc_opcode opcode)
 {
 	if (opcode == IBV_WC_COMP_SWAP && lock_found)
@@ -1098,7 +1102,10 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 	return qp;
 }
 
-/* It returns an errno value, and errno itself means nothing: not 0, either. */
+/*
+ * It returns an errno value. What it leaves in errno means nothing, so that is
+ * another value here.
+ */
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port,
 		      uint32_t index, struct ibv_gid_entry *entry,
 		      uint32_t flags, size_t size)

@@ -113,7 +113,7 @@ check_exercise() {
 	expect $id "with SIZE $size and COUNT $count the exit status is $status" ends_with 0
 }
 
-# A step fails, a receive, also if it is posted again, a completion, a send; our peer goes on.
+# In each run one call fails. A program that ignores this can go on, because our peer does: feed().
 check_errors() {
 	local beside=(source "$@" 10.9.0.1) on_the_way=feed order=() what id verb call function next nth
 	random nth 2 4 && shuffle order INIT RTR RTS
