@@ -1,0 +1,232 @@
+# The grader's own side of the connection: peer.c, or cm_peer.c in chapter 07.
+# shellcheck shell=bash
+
+# peer ARG...: starts the peer, in place of the one before.
+peer() {
+	[[ -x $build/tests/grading/$peer_program ]] || give_up "there is no $peer_program"
+	peer_args=("$@")
+	end_peer
+	((++runs))
+	peer_out=$log/$runs.peer
+	: >"$peer_out"
+	exec {peer_input}<>"${inputs[runs]}"
+	(
+		# Their ends would not come if the peer had them open, too.
+		exec {peer_input}>&-
+		if [[ $input ]]; then
+			exec {input}>&-
+		fi
+		exec "$build/tests/grading/$peer_program" "$@"
+	) <"${inputs[runs]}" >>"$peer_out" 2>"$peer_out.err" &
+	peer_pid=$!
+}
+
+# Waits for a listening socket of the peer's: state 0A. If the program before still has its
+# port, that program is ended, and the peer started again.
+until_peer_listens() {
+	if ! peer_listens && stop && peer "${peer_args[@]}" && ! peer_listens; then
+		peer_failed
+	fi
+}
+
+peer_listens() {
+	local line sockets deadline=60 share=60000	# for wait_begins() and late()
+	wait_begins
+	while alive "$peer_pid" && ! late; do
+		mapfile -t sockets </proc/net/tcp
+		mapfile -t -O ${#sockets[@]} sockets </proc/net/tcp6
+		for line in "${sockets[@]}"; do
+			if [[ $line == *" 0A "* ]]; then
+				return 0
+			fi
+		done
+		nap
+	done
+	return 1
+}
+
+# until_peer PATTERN [TIMES]: waits until the peer has printed a line like this, so often.
+until_peer() {
+	local evidence
+	wait_begins
+	while alive "$peer_pid" && ! late; do
+		if peer_said "$@"; then
+			return 0
+		fi
+		nap
+	done
+	peer_said "$@"
+}
+
+# peer_said PATTERN [TIMES]: has the peer printed a line like this, as often as that?
+peer_said() {
+	local line='' replies=() count=0
+	mapfile -t replies <"$peer_out"
+	for line in "${replies[@]}"; do
+		# shellcheck disable=SC2053 # a pattern
+		if [[ $line == $1 ]]; then
+			((count += 1))
+		fi
+	done
+	evidence="the peer: ${line:-nothing}${2:+; $count times, not $2}"
+	((count >= ${2:-1}))
+}
+
+# peer_says WORDS: waits until the peer has printed a line that begins with one of the words,
+# which are separated by |, and sets `said` to it.
+# shellcheck disable=SC2034 # for the checks
+peer_says() {
+	said=''
+	until_peer "@($1)*" || return 1
+	said=$(grep -m 1 -E "^($1)" "$peer_out")
+}
+
+# said_is PATTERN: is `said` like this?
+said_is() {
+	evidence="the peer got: ${said:-no answer}"
+	# shellcheck disable=SC2053 # a pattern
+	[[ $said == $1 ]]
+}
+
+# tell WORD LINE: tells the peer to do something, and waits for its LINE.
+tell() {
+	echo "$1" >&"$peer_input"
+	until_peer "$2"
+}
+
+# burst N: N messages more from the peer, arrived. `sent` counts them.
+burst() {
+	((sent += $1))
+	echo "$1" >&"$peer_input"
+	until_peer 'sent 0x*' "$sent"
+}
+
+# burst_at_once N: as burst(), but the program is stopped meanwhile, and wakes up to all of
+# them at once, after one event. But to be stopped ends an epoll_wait(2), see signal(7), and to
+# be continued is a signal: then ibv_get_cq_event() takes its time instead (13, see world.c). Who
+# does not call that may wake up to the first one, and `some` is set.
+# shellcheck disable=SC2034 # for the checks
+burst_at_once() {
+	some=''
+	if [[ " $where " == *" "@(epoll_wait|sigtimedwait|sigsuspend|pause)" "* ]]; then
+		: >"$root/work/${world[wait]}"
+		burst "$1"
+		told 13 || some=1
+		rm "$root/work/${world[wait]}"
+	else
+		kill -STOP "$pid"
+		burst "$1"
+		kill -CONT "$pid"
+	fi
+}
+
+# The lines that a program prints which has received all that the peer has sent.
+peer_sent() { sed -n 's/^sent \(.*0x\)/got \1/p' "$peer_out"; }
+
+# takes_all FORM: has it printed as many lines of this form as messages were sent, and the number
+# of the last one?
+takes_all() {
+	local last over=''
+	until_printed "$sent" "$1"
+	evidence="$most_found of $sent are taken"
+	((most_found >= sent)) || return
+	last=$(peer_sent | tail -n 1)
+	evidence="${last#got }, the last of $sent, is not taken"
+	until [[ "${lines[*]}" == *"${last#got }"* ]]; do
+		if [[ $over ]] || late; then
+			return 1
+		fi
+		nap
+		if ! running || at_another; then
+			over=1
+		fi
+		read_output
+	done
+}
+
+# right_numbers FORM [SOME]: are the lines that it prints in this form those that it prints if it
+# has received all that the peer has sent, each once and in order? With SOME, some may be missing
+# at the end.
+right_numbers() {
+	local i wanted=()
+	find_lines "$1"
+	mapfile -t wanted < <(peer_sent)
+	evidence="${#found[@]} of ${#wanted[@]} are printed"
+	for i in "${!wanted[@]}"; do
+		if [[ ${2:-} && $i == "${#found[@]}" && $i -gt 0 ]]; then
+			return 0
+		elif [[ ${found[i]:-} != "${wanted[i]}" ]]; then
+			evidence+="; number $((i + 1)) is ${found[i]:-missing}, not ${wanted[i]}"
+			return 1
+		fi
+	done
+	((${#found[@]} == ${#wanted[@]}))
+}
+
+# Sets `got` to the immediate values that it has printed, and `taken` to how many: who prints each
+# once more has done nothing wrong. Are they the peer's?
+# shellcheck disable=SC2034 # for the checks
+takes_nonces() {
+	local reading sent_all
+	sent_all=$(peer_sent)
+	for reading in all whole ''; do
+		find_lines 'got 0x[0-9a-f]{8}'
+		got=$(printf '%s\n' "${found[@]}" | uniq)
+		if [[ ! $mixed || $got == "$sent_all" ]]; then break; fi
+	done
+	taken=$(wc -l <<<"$got")
+	[[ ! $got ]] || takes_only_the_peers "$got"
+}
+
+# takes_only_the_peers LINES: are these "got" lines only what the peer has sent?
+takes_only_the_peers() {
+	local first=${1%%$'\n'*} swapped
+	swapped=$(sed -E 's/0x(..)(..)(..)(..)/0x\4\3\2\1/' <<<"$first")
+	evidence="completions of your own writes come to the same queue"
+	if [[ $(peer_sent) == *"$swapped"* ]]; then
+		evidence="$first is ${swapped#got }, which the peer has sent, in network byte order"
+	fi
+	! grep -qvxFf <(peer_sent) <<<"$1"
+}
+
+# Is the peer's lock $1, and is $2 added to its counter?
+lock_is() {
+	local word sum
+	: >"$peer_out"
+	tell look looked
+	read -r _ word _ sum <"$peer_out"
+	evidence="the lock is ${word%,}, and $((sum)) is added to the number of 8 bytes"
+	((${word%,} == $1 && sum == $2))
+}
+
+# The peer comes to its end, and so does the program. Sets `complaint` to what the peer
+# said at last.
+# shellcheck disable=SC2034 # for the checks
+both_end() {
+	wait_begins
+	while alive "$peer_pid" && ! late; do nap; done
+	if [[ ! $status ]]; then
+		finish
+	fi
+	complaint="the peer: $(tail -n 1 "$peer_out")"
+}
+
+# Ends the peer, if there is one.
+end_peer() {
+	local status=0
+	[[ $peer_pid ]] || return
+	exec {peer_input}>&-
+	kill "$peer_pid" 2>/dev/null
+	wait "$peer_pid" 2>/dev/null || status=$?
+	peer_pid=''
+	if ((status == 3)); then
+		peer_failed
+	fi
+}
+
+# peer_failed: nothing can be said about this program, because the peer has failed. A program
+# may make it fail, see check_apart.
+peer_failed() {
+	echo "the grader's own side: $(<"$peer_out.err")" >&2
+	exit $peer_fault
+}

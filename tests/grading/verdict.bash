@@ -1,0 +1,277 @@
+# How a check comes to its verdict: what it expects, what it says if that is not so, and the
+# runs in which a verb fails.
+# shellcheck shell=bash
+
+# Sets `message`: what became of the program.
+account() {
+	local i last='' events
+	for ((i = ${#lines[@]} - 1; i >= 0; i--)); do
+		if [[ ${lines[i]} && ${lines[i]} != @('released: '|'  hint: '|'CHECKPOINT ')* ]]; then
+			last=${lines[i]}
+			break
+		fi
+	done
+	events=$(<"$cg/$group/memory.events")
+	if [[ $events == *'oom_kill '[1-9]* ]]; then
+		message="killed: it took more than $((memory >> 20)) MiB of memory"
+	elif [[ $(<"$cg/$group/pids.events") == *'max '[1-9]* ]]; then
+		message="it wanted more than $processes processes and threads"
+	elif floods; then
+		message="stopped: it printed more than $most_lines lines"
+	elif [[ $timed_out ]] && (($(wc -c <"$out") >= output * 1024)); then
+		message="stopped: it printed more than $output KiB, and went on for $deadline s"
+	elif [[ $timed_out && ! $stalled ]] && ((used_up)); then
+		message="stopped: its runs have used up the $((share / 1000)) s that there are for them"
+	elif [[ $timed_out ]]; then
+		message="stopped: ${stalled:-it still ran after $deadline s}"
+	elif ((status == 153)); then
+		message="it printed, or wrote into a file, more than $output KiB"
+	elif ((status > 128 && status <= 192)); then
+		message="it crashed: SIG$(kill -l "$status")"
+	else
+		message="exit status $status"
+	fi
+	if [[ $last ]]; then
+		message+="; last line: ${last:0:200}"
+	fi
+}
+
+# ok ID: the check has passed, unless it has failed before.
+ok() {
+	if [[ ! ${verdict[$1]:-} ]]; then
+		verdict[$1]=pass
+	fi
+	stop_clock "$1"
+}
+
+# fail CHECK [WHY [KERNEL]]: the program goes on, except after a failure whose reason is
+# what became of it. One mistake costs one check: if another one has failed before, this
+# one is blocked by it, unless it is the body of its own that is not written yet.
+fail() {
+	local id=$1 other
+	[[ ${verdict[$id]:-pass} == pass ]] || return 0
+	read_output
+	not_written "$id"
+	stop_clock "$id"
+	if [[ ! $message ]]; then
+		for other in "${!verdict[@]}"; do
+			if [[ ${verdict[$other]} == @(fail|timeout) ]]; then
+				verdict[$id]=blocked
+				return
+			fi
+		done
+	fi
+	verdict[$id]=fail
+	if [[ ! $message ]] && (($# > 1)) && ((spent > share)); then
+		# We did not wait any more for what we have not seen.
+		verdict[$id]=timeout
+		message="not decided: the runs of this program have used up the $((share / 1000)) s for them"
+	elif [[ ! $message ]] && (($# > 1)); then
+		message=$2
+		kernel_of[$id]=${3:-}
+	elif [[ ! $message ]]; then
+		if [[ ! $status ]]; then
+			finish
+		fi
+		account
+		kernel_of[$id]=$kernel_view
+		if [[ $timed_out ]]; then
+			verdict[$id]=timeout
+		fi
+	fi
+	message_of[$id]=$message
+	command_of[$id]=$shown_command
+	stop_clock "$id"
+}
+
+# reach CHECK NAME: the program comes to this CHECKPOINT, or the check has failed.
+reach() {
+	if ! at "$2"; then
+		fail "$1"
+		return 1
+	fi
+}
+
+# expect CHECK WHY CONDITION...: the check has failed for this reason if the condition,
+# a command, does not hold. `evidence` is what the condition saw: of the kernel, or a peer.
+# A line that ends in what is asked for may be that, behind half a line of the student's, or a
+# line of the student's own: it is enough if the condition holds for one reading. See find_lines().
+expect() {
+	evidence='' mixed=''
+	if "${@:3}" || { [[ $mixed ]] && { reading=whole "${@:3}" || reading=all "${@:3}"; }; }; then
+		return 0
+	fi
+	if [[ ! $status ]] && ! running; then
+		finish
+	fi
+	# How it has ended may be the reason.
+	if [[ ${status:-0} != 0 || $status && ! $evidence ]]; then
+		account
+		evidence+=${evidence:+; }$message
+	fi
+	fail "$1" "$2" "$evidence"
+	return 1
+}
+
+# stop_clock ID: counts the time since the last call as this check's.
+stop_clock() {
+	local ms
+	now_ms ms
+	# For those who wait in front of a slow machine.
+	if [[ ${SHOWN:-} && ! ${duration_of[$1]:-} ]]; then
+		printf ' %s' "$1" >"$SHOWN"
+	fi
+	duration_of[$1]=$((${duration_of[$1]:-0} + ms - clock))
+	clock=$ms
+}
+
+# --- what world.c does and tells ----------------------------------------------
+
+# From now on programs find what Soft-RoCE cannot be, and `world` has the settings: see world.c.
+preload_world() {
+	echo /work/world.so >"$root/etc/ld.so.preload"
+	probe told null_lseek "word=\$arg2:$word_type"
+	watch_filters
+	# What a program does to /dev/null itself is not even written down.
+	echo "word >= $((world[key] << 12)) && word < $((world[key] + 1 << 12))" \
+		>"$tracing/events/kprobes/told/filter"
+}
+
+# words_of WORD: sets `calls` to how often world.c has told us this about the program. See
+# tell() there.
+words_of() { calls_of told "word=$((world[key] << 12 | $1))"; }
+
+# told WORD: has it told us this at all, or so much that some is lost?
+told() { ! words_of "$1" || ((${#calls[@]})); }
+
+# hold_arming: from now on ibv_req_notify_cq() arms nothing before let_arm(), and says that it was
+# called (9): see world.c.
+hold_arming() {
+	words_of 9
+	armings=${#calls[@]}
+	: >"$root/work/${world[wait]}"
+}
+
+let_arm() { rm "$root/work/${world[wait]}"; }
+
+# Does the program come to the arming that is held? There may be a CHECKPOINT on the way.
+comes_to_arming() {
+	wait_begins
+	until words_of 9 && ((${#calls[@]} > armings)); do
+		if at_another && at arming; then
+			go
+		elif ! running || late; then
+			return 1
+		fi
+		nap
+	done
+}
+
+# told_last WORD OTHER: of these two, is WORD the one that it has told us last?
+told_last() {
+	local word=word=$((world[key] << 12 | $1)) other=word=$((world[key] << 12 | $2))
+	calls_of told "@($word|$other)" && [[ ${calls[*]: -1} == "$word" ]]
+}
+
+# told_each WORD N: has it told us this at least so often?
+told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
+
+# told_times WORD N: has it told us this so often, and not more often?
+told_times() { words_of "$1" && ((${#calls[@]} == $2)); }
+
+# Has each event of the RDMA CM (10) been acknowledged (11)?
+all_returned() {
+	local events
+	words_of 10 || return
+	events=${#calls[@]}
+	words_of 11 && evidence="events: $events taken, ${#calls[@]} acknowledged" &&
+		((events && ${#calls[@]} == events))
+}
+
+# Has it never polled an empty queue very often before it went to sleep (12)?
+sleeps_at_once() {
+	evidence="thousands of polls in a row found nothing"
+	words_of 12 && ((!${#calls[@]}))
+}
+
+# fails VERB CALL ERRNO: in what runs from now on, this verb fails from that call on, of which
+# 1 is the first: see world.c. Without arguments, none does.
+fails() {
+	unset 'world[failing]'
+	if (($#)); then
+		world[failing]=$*
+	fi
+}
+
+# meets_error ID: has the verb that is to fail been called?
+meets_error() {
+	local verb=${world[failing]%% *}
+	if told 1; then
+		return 0
+	fi
+	verb=${verb/#[RIa]*/ibv_modify_qp}
+	account
+	fail "$1" "${verb/@(completion|WRITE)/ibv_poll_cq}() was not called as often as it has to be" "$message"
+	return 1
+}
+
+# heeds PATTERN [NAME OTHER...]: has the program ended with status 1 if the verb has failed, and
+# printed a line like this, where ERROR is the NAME of an error, and none of the OTHER ones?
+heeds() {
+	local other
+	evidence="the grader made this call fail, to see what the program does then"
+	told 1 || return 0
+	ends_with 1 && printed "${1//ERROR/${2:-}}" || return
+	[[ $1 == *ERROR* ]] || return 0
+	for other in "${@:3}"; do
+		! printed "${1//ERROR/$other}" || return
+	done
+}
+
+# notices PATTERN NAME OTHER...: the same, but an end by a timeout does not count, because a program
+# that ignores the error comes to that, too. It counts for a program that has printed the NAME and
+# can make a second thread or process, which may not know of the error.
+notices() {
+	heeds "$@" || return
+	! printed '*: ETIMEDOUT*' && ! printed '*the peer gave up or died' && return
+	printed "*: $2 *" && grep -qaE '(pthread|thrd)_create|fork' "$root$program"
+}
+
+# ends_there PATTERN NAME OTHER...: the same, and it has posted hardly anything since the verb failed
+# (1): SENDs (4), receives (8) or WRITEs (15), see world.c. A second thread may post a few.
+ends_there() {
+	local call requests=0
+	notices "$@" && calls_of told || return
+	for call in "${calls[@]#*=}"; do
+		case $((call & 0xfff)) in
+		1) requests=0 ;;
+		4 | 8 | 15) ((++requests)) ;;
+		esac
+	done
+	evidence="it has posted $requests requests since this call failed, which the grader made it do"
+	((requests <= 20))
+}
+
+# must_heed ID WHY VERB CALL PATTERN PROGRAM ARG...: the same, in a run for it alone, if need be
+# with a peer, whose arguments are in `beside`, and with a command `on_the_way`, for which the run
+# waits. Nobody knows which error it is; in WHY and in PATTERN, ERROR is its name.
+must_heed() {
+	local progress_function=wakes deadline=5 patience=3000 errors=()
+	shuffle errors 'EIO 5' 'ENOMEM 12' 'EFAULT 14' 'EBUSY 16'
+	# A full queue is the error that some try again after, for ever.
+	if [[ $3 == ibv_post_send ]]; then
+		errors=('ENOMEM 12' 'EIO 5')
+	fi
+	local name=${errors[0]% *}
+	fails "$3" "$4" "${errors[0]#* }"
+	# The program must not find the peer of the run before.
+	end_peer
+	start "${@:6}"
+	if ((${#beside[@]})); then
+		peer "${beside[@]}"
+	fi
+	"${on_the_way:-:}"
+	walk
+	meets_error "$1" && expect "$1" "${2//ERROR/$name}" ends_there "$5" "${errors[@]% *}"
+	fails
+}
