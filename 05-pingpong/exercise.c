@@ -113,7 +113,7 @@ static int give_credits(struct side *side, uint32_t count)
 	return failed(ibv_post_send(side->qp, &wr, &bad_wr), "a credit");
 }
 
-/* Given: the message in slot @slot, of @size bytes. Returns 0. */
+/* Given: the message in slot @slot, of @size bytes, maybe none. Returns 0. */
 static int take(const struct side *side, uint64_t slot, size_t size)
 {
 	uint32_t begin = 0;

@@ -13,7 +13,7 @@
  * sink: receives COUNT messages of SIZE bytes, and never has more receives
  * posted than it has given credits for.
  *
- * source: a client of HOST. Sends COUNT messages of up to SIZE random bytes, as
+ * source: a client of HOST. Sends COUNT messages of 0 to SIZE random bytes, as
  * many as there are credits for. After the first four it reads "one" from stdin
  * and sends one more, whose credit is about to come. After eight it waits until
  * it has had eight credits.
@@ -517,8 +517,9 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	return 0;
 }
 
-/* Message @number of source, of random bytes. Prints it. */
-static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number)
+/* Message @number of source, of random bytes, or of none. Prints it. */
+static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number,
+		      bool empty)
 {
 	const size_t size = mr->length / SLOTS;
 	struct ibv_sge sge = {
@@ -533,10 +534,13 @@ static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number)
 		.opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED,
 	};
-	uint32_t begin;
+	uint32_t begin = 0;
 
 	fill_randomly((void *)(uintptr_t)sge.addr, size);
-	memcpy(&begin, (void *)(uintptr_t)sge.addr, sizeof(begin));
+	if (empty)
+		wr.num_sge = sge.length = 0;
+	else
+		memcpy(&begin, (void *)(uintptr_t)sge.addr, sizeof(begin));
 	if (post_send(p, &wr))
 		return -1;
 	printf("sent %u bytes 0x%08x\n", sge.length, ntohl(begin));
@@ -545,6 +549,8 @@ static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number)
 
 static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 {
+	/* Behind those that fill the slots, and soon. */
+	const int empty = SLOTS + 1 + random32() % SLOTS;
 	int credits = SLOTS, given = 0, posted = 0, sent = 0;
 	bool asked = false;
 	struct ibv_wc wc;
@@ -576,8 +582,9 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			n = poll_once(p, &wc);
 		}
 		if (may_send && n == 0) {
-			if (send_bytes(p, mr, posted++))
+			if (send_bytes(p, mr, posted, posted == empty))
 				return -1;
+			posted++;
 			credits--;
 			continue;
 		}
@@ -590,7 +597,8 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			puts("four");
 			if (scanf("%7s", what) != 1)
 				return -1;
-			if (send_bytes(p, mr, posted++) || completion(p, &wc))
+			if (send_bytes(p, mr, posted++, false) ||
+			    completion(p, &wc))
 				return -1;
 			if (wc.opcode != IBV_WC_SEND) {
 				puts("a credit, and no CHECKPOINT before it");

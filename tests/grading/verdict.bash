@@ -113,6 +113,11 @@ expect() {
 	return 1
 }
 
+# expect_status ID STATUS [WHEN]: the exit status is to be this one.
+expect_status() {
+	expect "$1" "the exit status should be $2${3:+ $3}, and is $status" ends_with "$2"
+}
+
 # stop_clock ID: counts the time since the last call as this check's.
 stop_clock() {
 	local ms

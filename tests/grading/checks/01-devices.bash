@@ -43,27 +43,28 @@ add_ports() {
 # one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local groups=(0 0 0 0 0) place three=() states=([0]='3: ARMED' [2]='3: ARMED')
+	local groups=(0 0 0 0 0) nets=() place three=() states=([0]='3: ARMED' [2]='3: ARMED')
 	random n 12 24 # from ENOMEM to EMFILE
 	world[closed]="$device $n"
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits 0 1 2 3 4 5
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
-	for i in last third old net; do random "$i" 20 120; done
-	((net += net == old, gone = 1 + last % 90, n = 129 + old % 7))
+	shuffle nets {20..120} && random last 20 120 && random third 20 120
+	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 129 + old % 7))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3}")
-	addresses[0]="10.7.0.$last/24"
+	addresses[0]="10.${nets[2]}.$third.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64"
-	addresses[1]+=" 10.$old.$third.$last/24"
+	addresses[1]+=" 10.$old.$third.$last/24 10.$old.$((third + 1)).$last/24"
 	# One that differs from an IPv4 address in one byte, of which nobody knows the number.
 	random i 1 8
 	groups[i / 2]=$((i % 2 ? 1 : 100))
 	printf -v 'addresses[1]' '%s %s:%s:%s:%s:%s:ffff:a02:2/64' "${addresses[1]}" "${groups[@]}"
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
-	addresses+=([3]="10.9.1.$last/24" [4]="10.8.0.$last/24" [5]='fd00:200::1/64')
+	for i in 3 4; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
+	addresses[5]=fd00:200::1/64
 	shuffle place 5 '' # before or behind the right one
 	shuffle order 0 1 4 ${place[0]}
 	for i in "${order[@]}" 2 ${place[1]} 3; do add_device "$i"; done
@@ -78,7 +79,9 @@ make_world() {
 		"${address[@]/#/address delete dev ${interfaces[2]} }" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
 	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
-	has_gid "${names[1]}" "10.$old.$third.$last" && pretend "${names[1]}" 1 "$index"
+	for i in "$third" $((third + 1)); do
+		has_gid "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 1 "$index"
+	done
 	shuffle three 0 2 3 4
 	for i in "${three[@]}"; do add_ports "$i" "${states[i]:-4: ACTIVE}"; done
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
@@ -98,35 +101,33 @@ chose() {
 
 look_at_world() {
 	reach 01.1 chosen || return
-	expect 01.1 "the port of ${names[0]} is not ACTIVE: not port 0" says 0 '0,*' &&
-		expect 01.1 "did not find the ACTIVE port of ${names[1]}" says 1 '1,*' &&
-		expect 01.1 "the ACTIVE port of ${names[2]} is its third: not port 3" says 2 '3,*' &&
-		expect 01.1 "the first ACTIVE port of ${names[3]} is its first: not port 1" says 3 '1,*' &&
+	expect 01.1 "no port of ${names[0]} is ACTIVE: it should say port 0" says 0 '0,*' &&
+		expect 01.1 "the one port of ${names[1]} is ACTIVE: it should say port 1" says 1 '1,*' &&
+		expect 01.1 "the third port of ${names[2]} is ACTIVE: it should say port 3" says 2 '3,*' &&
+		expect 01.1 "port 1 of ${names[3]} is ACTIVE: it should say port 1" says 3 '1,*' &&
 		ok 01.1
 	if says 1 '*, GID index 25[56]'; then
-		fail 01.3 "${names[1]} has no such GID, and no index is above 255: see GID_INDEXES"
+		fail 01.3 "${names[1]} has no such GID: it should say no GID" "printed: ${found[0]}"
 	fi
-	expect 01.2 "${names[1]} has GIDs of IPv6, and one that is not RoCE v2: not \"no GID\"" \
-		says 1 '*, no GID' &&
-		expect 01.2 "${names[3]} has a GID that is_ipv4_v2() is to accept, and find_gid() to find" \
+	expect 01.2 "no GID of ${names[1]} is one of IPv4 and RoCE v2: no GID" says 1 '*, no GID' &&
+		expect 01.2 "${names[3]} has an IPv4 GID of RoCE v2: is_ipv4_v2() should accept it" \
 			says 3 '*, GID index *' && ok 01.2
-	expect 01.3 "the first IPv4 GID of ${names[2]} that is RoCE v2 is at index $right" \
+	expect 01.3 "it should say $right, the index of the first IPv4 GID of RoCE v2 of ${names[2]}" \
 		says 2 "*, GID index $right" &&
-		expect 01.3 "the first one of ${names[3]} is at index 0" says 3 '*, GID index 0' && ok 01.3
-	expect 01.4 "not index $right of ${names[2]}, the first with a GID at its first ACTIVE port" \
-		chose &&
-		expect 01.4 "the chosen device is to be the only one open" only_open "${names[2]}" &&
-		go && finish && expect 01.4 "chosen, yet the exit status is not 0" ends_with 0 && ok 01.4
+		expect 01.3 "it should say 0 for ${names[3]}" says 3 '*, GID index 0' && ok 01.3
+	expect 01.4 "it should choose the first with both: ${names[2]}, port 3, index $right" chose &&
+		expect 01.4 "only the chosen device should be open" only_open "${names[2]}" &&
+		go && finish && expect_status 01.4 0 && ok 01.4
 	finish
 }
 
 # nothing STATUS WHY [CONDITION]: the condition holds at the CHECKPOINT.
 nothing() {
 	start exercise
-	if (($# == 3)) && at chosen; then expect 01.4 "chosen is none, and one stays open" "$3"; fi
+	if (($# == 3)) && at chosen; then expect 01.4 "none is chosen: none should be open" "$3"; fi
 	finish
 	if [[ $timed_out ]]; then fail 01.5; fi
-	expect 01.5 "exit status $status with $2, not $1" ends_with "$1"
+	expect_status 01.5 "$1" "with $2"
 }
 
 check_exercise() {
@@ -144,7 +145,6 @@ check_exercise() {
 		fails ibv_get_device_list 1 "$i"
 		nothing $((i == 38 ? 77 : 1)) "the error ${error_names[$i]}" || return
 	done
-	fails
-	printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
+	fails && printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
 	nothing 77 "no devices at all" && ok 01.5
 }

@@ -34,16 +34,16 @@ one_by_hand() { at arming && go && at armed && go && burst 1 && at drained && go
 # main() calls arm(), next_event() and drain() for the first burst.
 by_hand() {
 	reach 03.1 arming && keep_context && go && reach 03.1 armed &&
-		expect 03.1 "there is more than one queue" only_one cq &&
-		expect 03.1 "the queue is not armed for every completion" armed 1 && ok 03.1 || return
+		expect 03.1 "there should be one CQ" only_one cq &&
+		expect 03.1 "arm() should arm the CQ for every completion" armed 1 && ok 03.1 || return
 	go
-	expect 03.2 "it does not sleep while no event comes" asleep &&
-		expect 03.2 "it does not stay asleep while no event comes" sleeps_long || return
+	expect 03.2 "next_event() should sleep while no event comes" asleep &&
+		expect 03.2 "next_event() should sleep on while no event comes" sleeps_long || return
 	burst_at_once "${sizes[0]}"
-	expect 03.2 "$sent messages came, and it did not wake up" wakes_up &&
-		expect 03.2 "it woke up, and did not take the event" took_events 1 && ok 03.2 || return
+	expect 03.2 "$sent messages came, and next_event() did not wake up" wakes_up &&
+		expect 03.2 "next_event() did not take the event" took_events 1 && ok 03.2 || return
 	reach 03.3 drained &&
-		expect 03.3 "not the $sent messages that had come, each once and in order" \
+		expect 03.3 "drain() should take all $sent messages, each once and in order" \
 			right_numbers "$got" "$some" && ok 03.3 && go
 }
 
@@ -56,16 +56,16 @@ loop() {
 		reach 03.4 arming || return
 		if ((sizes[i])); then burst "${sizes[i]}"; fi
 		go
-		expect 03.4 "messages that come before the arming raise no event, and were not taken" \
+		expect 03.4 "messages came before the arming: they raise no event, and were not taken" \
 			takes_all "$got" || return
 		# With nothing to do it sleeps, maybe after one more arming: so an event comes.
 		if ! asleep && at_another && at arming; then go; fi
-		expect 03.4 "it does not sleep while nothing comes" asleep || return
+		expect 03.4 "take_all() should sleep while nothing comes" asleep || return
 		if ((i == 3)); then
-			expect 03.4 "it does not stay asleep while nothing comes" stays_asleep || return
+			expect 03.4 "take_all() should sleep on while nothing comes" stays_asleep || return
 		fi
 		burst 1
-		expect 03.4 "a message came while it slept, and it did not take the event" \
+		expect 03.4 "a message came while take_all() slept, and it did not take the event" \
 			took_events $((i + 1)) || return
 	done
 }
@@ -81,14 +81,14 @@ takes_the_end() {
 
 the_end() {
 	if ! takes_the_end; then fail 03.4; fi
-	expect 03.4 "not all messages, or not each once and in order" right_numbers "$got" &&
-		expect 03.4 "it polls an empty queue for long before it sleeps" sleeps_at_once && ok 03.4
+	expect 03.4 "it should take all messages, each once and in order" right_numbers "$got" &&
+		expect 03.4 "it polled an empty queue for long before it slept" sleeps_at_once && ok 03.4
 	if printed '*TODO 03.5 *'; then
 		fail 03.5
 	elif deadline=5 at clean; then
-		expect 03.5 "the CQ is to be gone at this CHECKPOINT" released cq qp &&
-			expect 03.5 "not all events are acknowledged with one call" acknowledged &&
-			go && finish && expect 03.5 "the exit status is $status" ends_with 0 && ok 03.5
+		expect 03.5 "the CQ should be gone at CHECKPOINT clean" released cq qp &&
+			expect 03.5 "all events should be acknowledged with one call" acknowledged &&
+			go && finish && expect_status 03.5 0 && ok 03.5
 	elif running; then
 		fail 03.5 "it hangs in ibv_destroy_cq: is each event counted, and acknowledged once?"
 	else
@@ -103,12 +103,12 @@ the_last() {
 	local armings=0
 	world[late]=300
 	begin 4 && at arming && go && at armed && burst 2 && go && at drained
-	expect 03.3 "not both messages that had come" right_numbers "$got"
+	expect 03.3 "drain() should take both messages that have come" right_numbers "$got"
 	go && at arming && calls_of arm && go
 	until_called arm $((${#calls[@]} + 1)) && hold_arming && burst 1
-	expect 03.4 "did not go on after an event whose message was taken" comes_to_arming && burst 1
+	expect 03.4 "it should go on after an event without a message" comes_to_arming && burst 1
 	let_arm
-	expect 03.4 "messages before the arming raise no event, and were not taken" takes_the_end
+	expect 03.4 "messages came before the arming, which raise no event" takes_the_end
 	finish
 	unset 'world[late]'
 }
@@ -125,7 +125,7 @@ the_errors() {
 		one_by_hand && at arming && burst "${sizes[3]}" && go
 		walk
 		if [[ $function == drain ]] && printed all; then
-			fail 03.4 "drain() has failed, and take_all() did not return -1"
+			fail 03.4 "drain() returned -1, and take_all() did not"
 		fi
 		[[ "$function $verb" == 'take_all ibv_get_cq_event' ]] || meets_error "03.$check" &&
 			expect "03.$check" "$verb failed, and $function() did not return -1" notices '*' EIO
@@ -141,7 +141,7 @@ check_broken() {
 	run broken "$rounds"
 	find_lines "all $rounds rounds"
 	if ((${#found[@]} != 1 || status)); then fail 03.6; fi
-	expect 03.6 "not $rounds messages were received" received "$rounds" &&
-		expect 03.6 "not one arming for each message" armed "$rounds" "$queue" &&
-		expect 03.6 "not one event for each message" took_events "$rounds" && ok 03.6
+	expect 03.6 "$rounds messages should be received" received "$rounds" &&
+		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&
+		expect 03.6 "one event should be taken for each message" took_events "$rounds" && ok 03.6
 }

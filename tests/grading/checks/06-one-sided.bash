@@ -19,24 +19,24 @@ check_write() {
 	start exercise write "$@"
 	if (($# == 3)); then peer write "$@" 10.9.0.1; fi
 	reach 06.1 connected || return
-	expect 06.1 "there is no region of $2 bytes" has_region "$2" &&
-		expect 06.1 "the peer may write there, and do nothing else" may_only_write || return
+	expect 06.1 "there should be a region of $2 bytes" has_region "$2" &&
+		expect 06.1 "the peer should have the right to write, and no other" may_only_write || return
 	look_at_queues
 	room=$waiting
 	go
 	until_peer all && at answered && look_at_queues
 	expect 06.1 "the peer could not write" peer_said 'written*' &&
-		expect 06.1 "the peer may do more than write" may_only_write && ok 06.1 || return
+		expect 06.1 "the peer should have no other right" may_only_write && ok 06.1 || return
 	if [[ ! $status ]]; then finish; fi
-	expect 06.2 "took for an immediate value what is none of the peer's" takes_nonces &&
-		expect 06.2 "the peer has written, and you took nothing" test "$got" &&
-		expect 06.2 "each receive that is used up needs one new one" reposts &&
-		expect 06.2 "not the immediate values of the peer: does answer() take any?" \
+	expect 06.2 "it took for an immediate value what the peer has not sent" takes_nonces &&
+		expect 06.2 "the peer has written, and no immediate value was taken" test "$got" &&
+		expect 06.2 "each receive that is used up should be posted again, once" reposts &&
+		expect 06.2 "it should take all immediate values of the peer: does answer() take any?" \
 			test "$got" = "$(peer_sent)" || return
 	ok 06.2
-	expect 06.3 "not all $3 answers were right" peer_said 'answered*' "$3" &&
-		expect 06.3 "an answer does not ask for a completion" all_signaled 1 &&
-		expect 06.3 "the exit status is $status" ends_with 0
+	expect 06.3 "the peer should get $3 right answers" peer_said 'answered*' "$3" &&
+		expect 06.3 "each answer should ask for a completion" all_signaled 1 &&
+		expect_status 06.3 0
 }
 
 found_lock() { prints_only "found $held" 'found 0x[0-9a-f]{16}' 'found.*'; }
@@ -51,45 +51,45 @@ check_lock() {
 	printf -v number 0x%x "${value:-0}"
 	until_peer 'held *'
 	held=$(sed -n 's/^held //p' "$peer_out")
-	expect 06.4 "went on before its request was complete" has_taken 1 &&
-		expect 06.4 "not a COMPARE_AND_SWAP from 0 to $number, of 8 bytes" swaps 0x0 "$number" &&
-		expect 06.4 "the old value is to come to memory[0]" into_first &&
-		expect 06.4 "found another value than $held, that of the lock" found_lock &&
-		expect 06.4 "replaced a value that was not 0" lock_is "$held" 0 || return
+	expect 06.4 "compare_and_swap() returned before its completion was taken" has_taken 1 &&
+		expect 06.4 "it should compare and swap 8 bytes, 0 and $number" swaps 0x0 "$number" &&
+		expect 06.4 "the old value should come to memory[0]" into_first &&
+		expect 06.4 "it should find $held, the value of the lock" found_lock &&
+		expect 06.4 "it replaced a value that was not 0" lock_is "$held" 0 || return
 	ok 06.4
 	go
 	# A dozen times more it tries to take the lock, with two packets. Then a thousand times, or for
 	# half a second, which is no reason to give up.
 	if until_grown rcvd_pkts 24; then
 		for ((i = 0, n = value; i < 20 && value < n + 2400; i++)); do nap; counter rcvd_pkts; done
-		expect 06.5 "the peer held the lock" tell release released
+		expect 06.5 "the peer held the lock, and it was taken from it" tell release released
 	elif at locked; then
-		fail 06.5 "went on although another client held the lock"
+		fail 06.5 "take_lock() returned although another client held the lock"
 	else
 		fail 06.5
 	fi
 	[[ ! ${verdict[06.5]:-} ]] || return
 	reach 06.5 locked &&
-		expect 06.5 "the lock was free, and did not become $number" lock_is "$number" 0 &&
-		expect 06.5 "took the lock, and tried again" told_times 30 0 && ok 06.5 || return
+		expect 06.5 "the lock was free, and should be $number now" lock_is "$number" 0 &&
+		expect 06.5 "it took the lock, and tried again" told_times 30 0 && ok 06.5 || return
 	has_taken 1
 	go
 	reach 06.6 added &&
-		expect 06.6 "went on before the READ and the WRITE were complete" has_taken 2 &&
-		expect 06.6 "not 1 was added, or the lock is not yours" lock_is "$number" 1 || return
+		expect 06.6 "add_one() returned before its READ and its WRITE had completed" has_taken 2 &&
+		expect 06.6 "the counter should be 1 more, the lock $number" lock_is "$number" 1 || return
 	tell "contend $3" contending
 	echo end >&"$peer_input"
 	go
 	until_peer 'sum *'
 	finish
 	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
-	if printed 'exercise: the lock was 0x*'; then fail 06.5 "did not hold it in each round"; fi
-	expect 06.5 "kept the lock to the end: the peer, which wanted it all the time, came last" \
+	if printed 'exercise: the lock was 0x*'; then fail 06.5 "it lost the lock"; fi
+	expect 06.5 "it kept the lock to the end: the peer, which wanted it all the time, came last" \
 		test "$(grep -m 1 '^before' "$peer_out")" != "before +$2"
 	if ! ends_with 0; then fail 06.6; fi
-	expect 06.6 "$2 and $3 were added, and the counter says something else" \
+	expect 06.6 "$2 and $3 were added, and the counter should say so" \
 		peer_said "sum $(($2 + $3))" &&
-		expect 06.6 "not $2 WRITEs, one for each addition" told_each 14 "$2" && ok 06.6
+		expect 06.6 "there should be $2 WRITEs, one for each addition" told_each 14 "$2" && ok 06.6
 }
 
 check_exercise() {
@@ -113,18 +113,18 @@ check_exercise() {
 		ibv_post_recv $((16 + nth)) '*' exercise "${args[@]}" # the first 16 are main()'s
 	find_lines 'got 0x[0-9a-f]{8}'
 	if ((${#found[@]} >= 15 + nth)); then fail 06.2 "it went on when no receive could be posted"; fi
-	must_heed 06.2 "a receive was no success, and it did not return -1" \
+	must_heed 06.2 "a receive completed with an error, and receive_nonce() did not return -1" \
 		completion 1 '*' exercise "${args[@]}"
 	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
 		ibv_post_send $nth '*answering: ERROR*' exercise "${args[@]}"
 	beside=(lock $((port + 3)))
-	for what in '4 tried 1' "5 locked $((nth + 1))"; do
-		read -r i next n <<<"$what"
-		must_heed "06.$i" "its completion was no success, and it did not return -1" \
+	for what in '4 compare_and_swap tried 1' "5 take_lock locked $((nth + 1))"; do
+		read -r i what next n <<<"$what"
+		must_heed "06.$i" "its request has failed, and $what() did not return -1" \
 			completion "$n" '*' exercise lock $((port + 3)) "$rounds" 10.9.0.1
-		if printed "CHECKPOINT $next"; then fail "06.$i" "took a failure for success"; fi
+		if printed "CHECKPOINT $next"; then fail "06.$i" "it went on after a failed request"; fi
 	done
-	on_the_way=release_lock must_heed 06.6 "its WRITE was no success, and it did not return -1" \
+	on_the_way=release_lock must_heed 06.6 "its WRITE has failed, and add_one() did not return -1" \
 		WRITE $nth '*' exercise lock $((port + 3)) "$rounds" 10.9.0.1
 }
 
@@ -138,12 +138,12 @@ check_broken() {
 	for size in $((pieces * 1000 + rest)) $((pieces * 1000)); do
 		start broken "$size"
 		reach 06.7 registered &&
-			expect 06.7 "no region of $size bytes any more" has_region "$size" || return
+			expect 06.7 "there should be a region of $size bytes" has_region "$size" || return
 		finish
 		find_lines "arrived: $size bytes"
 		if ((!${#found[@]} || status)); then fail 06.7; fi
-		expect 06.7 "not all of it was written by RDMA" written "$size" || return
-		if told 5 || ! told_last 14 15; then fail 06.7 "did not wait for its last WRITE"; fi
+		expect 06.7 "all of it should be written by RDMA" written "$size" || return
+		if told 5 || ! told_last 14 15; then fail 06.7 "it did not wait for its last WRITE"; fi
 	done
 	ok 06.7
 }

@@ -45,31 +45,31 @@ check_exercise() {
 	ask_one_who_refuses empty
 	for kind in other silent; do
 		ask "$kind" && finish
-		expect 07.4 "refused without a hello, and you do not print \"refused: reason 28\"" \
+		expect 07.4 "the server refused without a hello: it should print refused: reason 28" \
 			prints_only 'refused: reason 28' "$refusal" 'refused.*'
 	done
 	run exercise $((++port)) "$version" 10.9.0.1
-	expect 07.4 "nobody listens there, and you do not print \"refused: reason 8\"" \
+	expect 07.4 "nobody listens there: it should print refused: reason 8" \
 		prints_only 'refused: reason 8' "$refusal" 'refused.*' && ok 07.4
 	check_error
 }
 
 ask_one_who_accepts() {
 	ask accept
-	expect 07.1 "not a hello of version $version, with the text that was there" \
+	expect 07.1 "the request should carry a hello of version $version, with the given text" \
 		said_is "asked hello $version with its text" &&
-		expect 07.1 "lost the caller's .retry_count" peer_said 'retries 6' && ok 07.1 || return
-	expect 07.2 "the server has accepted, and you are not connected" is_connected &&
-		expect 07.2 "the server has accepted with ${told%%,*}, and you print something else" \
+		expect 07.1 "retry_count should not change" peer_said 'retries 6' && ok 07.1 || return
+	expect 07.2 "the server accepted, and the client is not connected" is_connected &&
+		expect 07.2 "the server accepted with ${told%%,*}: it should print that" \
 			prints "accepted: ${told%%,*}" 'accepted.*' && go && finish
 }
 
 ask_one_who_refuses() {
 	ask "$1" && finish
 	if prints "refused: $told.+" ''; then
-		fail 07.2 "the text of the server had no zero at its end, and so has yours" "$found"
+		fail 07.2 "the server's text had no zero at its end, and more is printed" "$found"
 	fi
-	expect 07.4 "the server has refused with $told, and you print something else" \
+	expect 07.4 "the server refused with $told: it should print that" \
 		prints_only "refused: $told" "$refusal" 'refused.*'
 	if ((status != 1)); then fail 07.4; fi
 }
@@ -78,16 +78,16 @@ ask_one_who_refuses() {
 refuses() {
 	be_asked "$1" hello
 	expect 07.5 "a server of $version accepted version $1" test "${said%% *}" != accepted &&
-		expect 07.3 "a server of $version did not refuse version $1 with its own" \
+		expect 07.3 "a server of $version should refuse version $1, and tell its own" \
 			said_is "rejected 28 hello $version?( with its text)" # a refusal may have any
 }
 
 # accepts: does our server accept a client of its own version, and end?
 accepts() {
 	be_asked "$version" hello
-	expect 07.5 "a server of $version did not accept it" said_is "accepted hello $version" &&
-		expect 07.5 "the client is connected, and you are not" is_connected &&
-		go && finish && expect 07.5 "the exit status is $status" ends_with 0
+	expect 07.5 "a server of $version should accept its own" said_is "accepted hello $version" &&
+		expect 07.5 "the client is connected, and the server is not" is_connected &&
+		go && finish && expect_status 07.5 0
 }
 
 # A server, clients that it must not accept, nobody knows how many, and one that it must.
@@ -104,12 +104,12 @@ serve() {
 	done
 	if ! serves; then fail 07.3; return; fi
 	for other in "${others[@]}"; do refuses "$other" || return; done
-	expect 07.3 "a refusal has to carry a struct hello, and no bytes that nobody has written" \
+	expect 07.3 "a refusal should carry a struct hello, and no bytes that nobody has written" \
 		refused_with_hello && ok 07.3
 	for other in "${kinds[@]}"; do
 		be_asked "$version" "$other"
-		expect 07.2 "a client that has said no hello (data: $other) was not refused" \
-			said_is 'rejected*' && expect 07.2 "it has ended: see is_welcome()" running || return
+		expect 07.2 "a client that said no hello (data: $other) should be refused" \
+			said_is 'rejected*' && expect 07.2 "it ended: see is_welcome()" running || return
 	done
 	ok 07.2
 	for other in "${last[@]}"; do refuses "$other" || return; done
@@ -121,7 +121,7 @@ check_error() {
 	local deadline=5 version=0
 	world[private-data]=0 && fails rdma_reject 1 12
 	serves && peer client "$port" 1 missing 10.9.0.1
-	if at connected; then fail 07.5 "a server of version 0 took no data for its hello"; fi
+	if at connected; then fail 07.5 "a server of version 0 accepted a client that sent no hello"; fi
 	finish
 	meets_error 07.3 &&
 		expect 07.3 "rdma_reject() failed, and refuse() did not return that" notices '*' ENOMEM
@@ -133,18 +133,18 @@ check_broken() {
 	run broken 10.9.0.1 "$count"
 	find_lines "device $device"
 	if [[ $timed_out ]]; then fail 07.6; fi
-	expect 07.6 "${#found[@]} of $count times it printed device $device" \
+	expect 07.6 "it should print device $device $count times, and did so ${#found[@]} times" \
 		test "${#found[@]},$status" = "$count,0" &&
-		expect 07.6 "it did not ask $count times" called_often resolve "$count" &&
-		expect 07.6 "it did not take $count events" called_often cm_event "$count" 'got=0' &&
-		expect 07.6 "not each event was acknowledged" all_returned &&
-		expect 07.6 "not each identifier was destroyed" all_destroyed || return
+		expect 07.6 "it should ask $count times" called_often resolve "$count" &&
+		expect 07.6 "it should take $count events" called_often cm_event "$count" 'got=0' &&
+		expect 07.6 "each event should be acknowledged" all_returned &&
+		expect 07.6 "each identifier should be destroyed" all_destroyed || return
 	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
 	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0'
 	run broken 10.5.5.1 2
-	expect 07.6 "an identifier that found no device was not destroyed" all_destroyed || return
+	expect 07.6 "an identifier without a device should be destroyed, too" all_destroyed || return
 	fails rdma_get_cm_event 2 110
 	run broken 10.9.0.1 3
-	if printed '*UNKNOWN EVENT*'; then fail 07.6 "read the event after it was acknowledged"; fi
+	if printed '*UNKNOWN EVENT*'; then fail 07.6 "it read the event after it was acknowledged"; fi
 	expect 07.6 "the second answer was ADDR_ERROR, and ask() did not return -1" heeds '*' && ok 07.6
 }
