@@ -547,11 +547,31 @@ static int send_bytes(struct peer *p, const struct ibv_mr *mr, int number,
 	return 0;
 }
 
+/* Add the credits that have come. Returns 0, or -1 after words. */
+static int take_credits(const struct ibv_wc *wc, int posted, int *given)
+{
+	if (!(wc->wc_flags & IBV_WC_WITH_IMM)) {
+		puts("a message without credits");
+		return -1;
+	}
+	/*
+	 * The credit for a message may come before we know that the message was
+	 * sent: its acknowledgement is on its way as well.
+	 */
+	*given += ntohl(wc->imm_data);
+	if (*given < 1 || *given > posted) {
+		printf("credits for %d messages, and %d were sent\n", *given,
+		       posted);
+		return -1;
+	}
+	return 0;
+}
+
 static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 {
 	/* Behind those that fill the slots, and soon. */
 	const int empty = SLOTS + 1 + random32() % SLOTS;
-	int credits = SLOTS, given = 0, posted = 0, sent = 0;
+	int credits = SLOTS, given = 0, posted = 0, sent = 0, tries = 200;
 	bool asked = false;
 	struct ibv_wc wc;
 	char what[8];
@@ -609,23 +629,22 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			puts("one more");
 			continue;
 		}
-		if (!(wc.wc_flags & IBV_WC_WITH_IMM)) {
-			puts("a message without credits");
+		if (take_credits(&wc, posted, &given))
 			return -1;
-		}
-		/*
-		 * The credit for a message may come before we know that the
-		 * message was sent: its acknowledgement is on its way as well.
-		 */
-		given += ntohl(wc.imm_data);
 		credits += ntohl(wc.imm_data);
-		if (given < 1 || given > posted) {
-			printf("credits for %d messages, and %d were sent\n",
-			       given, posted);
-			return -1;
-		}
 	}
 	puts("all");
+	/* The credits of the last messages may still be on their way. */
+	while (given < count && exchange_check_peer(sock) == 0 && tries-- > 0) {
+		const int n = poll_once(p, &wc);
+
+		if (n < 0 || (n > 0 && take_credits(&wc, posted, &given)))
+			return -1;
+		usleep(MOMENT * 1000);
+	}
+	if (given < count)
+		printf("%d credits came for %d messages: some are missing\n",
+		       given, count);
 	return exchange_same(sock, "bye", "the goodbyes");
 }
 

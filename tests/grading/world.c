@@ -78,6 +78,9 @@
  *
  * When a program ends, the grader is told whether it has waited for its WRITEs.
  *
+ * It is told if ibv_reg_mr() has failed, and the program asks for the name of
+ * another error.
+ *
  * It is told if a COMPARE_AND_SWAP from 0 has worked, which takes the lock, and
  * the next request is one again.
  *
@@ -167,6 +170,7 @@ enum word {
 	WRITES = 15,	/* one was posted */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
+	OTHER_ERROR = 31,	/* is named than that of ibv_reg_mr() */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -1214,6 +1218,17 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr_iova2",
 				 "IBVERBS_1.8");
 	return real(pd, addr, length, iova, access);
+}
+
+const char *strerrorname_np(int err)
+{
+	const char *(*real)(int);
+
+	if (strcmp(failing.verb, "ibv_reg_mr") == 0 &&
+	    failing.calls >= failing.from && err != failing.err)
+		tell(OTHER_ERROR);
+	*(void **)&real = dlsym(RTLD_NEXT, "strerrorname_np");
+	return real(err);
 }
 
 /*

@@ -43,7 +43,7 @@ add_ports() {
 # one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local groups=(0 0 0 0 0) nets=() place three=() states=([0]='3: ARMED' [2]='3: ARMED')
+	local groups=(0 0 0 0 0) nets=() first place three=() states=([0]='3: ARMED' [2]='3: ARMED')
 	random n 12 24 # from ENOMEM to EMFILE
 	world[closed]="$device $n"
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
@@ -66,8 +66,8 @@ make_world() {
 	for i in 3 4; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
 	addresses[5]=fd00:200::1/64
 	shuffle place 5 '' # before or behind the right one
-	shuffle order 0 1 4 ${place[0]}
-	for i in "${order[@]}" 2 ${place[1]} 3; do add_device "$i"; done
+	shuffle first 1 4 && shuffle order 0 "${first[1]}" ${place[0]}
+	for i in "${first[0]}" "${order[@]}" 2 ${place[1]} 3; do add_device "$i"; done
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# The kernel fills the first free entry of its table, a moment later.
