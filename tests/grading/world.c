@@ -1317,8 +1317,10 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 {
 	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int,
 		    struct ibv_qp_init_attr *);
-	int err;
+	int err = error_of("ibv_query_qp");
 
+	if (err)
+		return err;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_qp", "IBVERBS_1.1");
 	err = real(qp, attr, mask, init);
 	hide_state(qp);

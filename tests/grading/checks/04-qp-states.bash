@@ -30,8 +30,7 @@ refused_first() {
 check_exercise() {
 	local psn=() sent=() received=() i victim=A other=B first mine theirs a b line
 	local -A number=()
-	# The first and the last one that there are; and 0 has less than six digits, also with what
-	# world.c adds.
+	# The first and the last one that there are. And 0 has less than six digits.
 	psn=(0 16777215)
 	random "psn[2]" 65536 16777215
 	random i 0 1
@@ -45,8 +44,7 @@ check_exercise() {
 	reach_state 04.1 init || return
 	expect 04.1 "both queue pairs should be in INIT now" both state INIT INIT && ok 04.1
 	expect 04.2 "to_rtr() in RESET should return the EINVAL of ibv_modify_qp()" refused_first
-	go
-	reach_state 04.2 rtr || return
+	go && reach_state 04.2 rtr || return
 	a=${number[A]} b=${number[B]}
 	expect 04.2 "both queue pairs should be in RTR now" both state RTR RTR &&
 		expect 04.2 "dest_qp_num should be the number of the peer" both rqpn "$b" "$a" &&
@@ -54,8 +52,7 @@ check_exercise() {
 			both rq-psn "${psn[1]}" "${psn[0]}" &&
 		expect 04.2 "ah_attr.grh.dgid should be the GID of the peer" goes_to_peer &&
 		expect 04.2 "path_mtu should be IBV_MTU_1024" right_mtu && ok 04.2
-	go
-	reach_state 04.3 rts || return
+	go && reach_state 04.3 rts || return
 	expect 04.3 "both queue pairs should be in RTS now" both state RTS RTS &&
 		expect 04.3 "sq_psn should be the first PSN that was asked for" \
 			both sq-psn "${psn[0]}" "${psn[1]}" && ok 04.3
@@ -78,6 +75,11 @@ check_exercise() {
 	start exercise "${psn[@]}" "$victim"
 	for i in init rtr rts error; do reach 04.5 "$i" && go || return; done
 	is_back && go && finish && expect_status 04.5 0
+	fails ibv_query_qp 1 5
+	start exercise "${psn[@]}" "$victim" && walk && fails
+	if printed '*[AB]: state [0-9]*, sq_psn *'; then
+		fail 04.4 "ibv_query_qp() failed, and it printed a state all the same"
+	fi
 	errors "${psn[@]}" "$victim"
 }
 
@@ -128,13 +130,11 @@ delivered() {
 
 check_broken() {
 	local psn=() steps hex
-	# The send of the program that is handed out completes with an error, as it says: its
-	# PSN is ahead of the one that is expected. One behind it would be taken for a copy, and
-	# the program would wait for ever.
+	# What is handed out sends a PSN ahead of the one that is expected, so it ends with an error:
+	# one behind it would be taken for a copy, and the program would wait for ever.
 	random "psn[1]" 65536 8000000
 	random "psn[0]" $((psn[1] + 1)) $((psn[1] + 8000000))
-	probe create rxe_create_qp
-	watch_completions
+	probe create rxe_create_qp && watch_completions
 	printf -v hex '0x%x ' "${psn[@]}"
 	# shellcheck disable=SC2086 # two words
 	start broken $hex
