@@ -281,10 +281,11 @@ static int send_all(const struct side *side, int count)
 /*
  * TODO 05.5: receive @count messages. Give each to take(), with its slot and
  * its length, which is wc.byte_len. Then post that receive again, and after
- * that give the peer a credit for it, alone or together with others. To the
- * same queue come completions of the credits that you have sent: they are no
- * messages, so go on to the next one if the opcode is not IBV_WC_RECV. Return
- * 0, or -1 if anything failed. See transfer() in pingpong.c.
+ * that give the peer a credit for it, alone or together with others, for the
+ * last ones as well. Completions of the credits that you have sent come to the
+ * same queue: they are no messages, so go on to the next one if the opcode is
+ * not IBV_WC_RECV. Return 0, or -1 if anything failed. See transfer() in
+ * pingpong.c.
  */
 static int receive_all(struct side *side, int count)
 {
