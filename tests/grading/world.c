@@ -1225,7 +1225,7 @@ const char *strerrorname_np(int err)
 	const char *(*real)(int);
 
 	if (strcmp(failing.verb, "ibv_reg_mr") == 0 &&
-	    failing.calls >= failing.from && err != failing.err)
+	    failing.calls >= failing.from && err > 0 && err != failing.err)
 		tell(OTHER_ERROR);
 	*(void **)&real = dlsym(RTLD_NEXT, "strerrorname_np");
 	return real(err);
