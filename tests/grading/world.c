@@ -170,7 +170,7 @@ enum word {
 	WRITES = 15,	/* one was posted */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
-	OTHER_ERROR = 31,	/* is named than that of ibv_reg_mr() */
+	OTHER_ERROR = 31,	/* than that of ibv_reg_mr() is named */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 

@@ -109,12 +109,12 @@ look_at_world() {
 	if says 1 '*, GID index 25[56]'; then
 		fail 01.3 "${names[1]} has no such GID: it should say no GID" "printed: ${found[0]}"
 	fi
-	expect 01.2 "no GID of ${names[1]} is one of IPv4 and RoCE v2: no GID" says 1 '*, no GID' &&
+	expect 01.2 "${names[1]} has no IPv4 GID of RoCE v2: it should say no GID" says 1 '*, no GID' &&
 		expect 01.2 "${names[3]} has an IPv4 GID of RoCE v2: is_ipv4_v2() should accept it" \
 			says 3 '*, GID index *' && ok 01.2
-	expect 01.3 "it should say $right, the index of the first IPv4 GID of RoCE v2 of ${names[2]}" \
+	expect 01.3 "it should say index $right, the first IPv4 GID of RoCE v2 of ${names[2]}" \
 		says 2 "*, GID index $right" &&
-		expect 01.3 "it should say 0 for ${names[3]}" says 3 '*, GID index 0' && ok 01.3
+		expect 01.3 "it should say index 0 for ${names[3]}" says 3 '*, GID index 0' && ok 01.3
 	expect 01.4 "it should choose the first with both: ${names[2]}, port 3, index $right" chose &&
 		expect 01.4 "only the chosen device should be open" only_open "${names[2]}" &&
 		go && finish && expect_status 01.4 0 && ok 01.4
@@ -124,7 +124,7 @@ look_at_world() {
 # nothing STATUS WHY [CONDITION]: the condition holds at the CHECKPOINT.
 nothing() {
 	start exercise
-	if (($# == 3)) && at chosen; then expect 01.4 "none is chosen: none should be open" "$3"; fi
+	if (($# == 3)) && at chosen; then expect 01.4 "with none chosen, none should be open" "$3"; fi
 	finish
 	if [[ $timed_out ]]; then fail 01.5; fi
 	expect_status 01.5 "$1" "with $2"

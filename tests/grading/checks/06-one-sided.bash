@@ -83,7 +83,7 @@ check_lock() {
 	until_peer 'sum *'
 	finish
 	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
-	if printed 'exercise: the lock was 0x*'; then fail 06.5 "it lost the lock"; fi
+	if printed 'exercise: the lock was 0x*'; then fail 06.5 "it lost the lock in between"; fi
 	expect 06.5 "it kept the lock to the end: the peer, which wanted it all the time, came last" \
 		test "$(grep -m 1 '^before' "$peer_out")" != "before +$2"
 	if ! ends_with 0; then fail 06.6; fi
