@@ -66,7 +66,7 @@ check_exercise() {
 	printf -v line '0x%06x, rq_psn 0x%06x' "${sent[0]}" "${received[0]}"
 	expect 04.4 "it should print A: state 3, sq_psn $line" \
 		read_back A "${sent[0]}" "${received[0]}" &&
-		expect 04.4 "it should print it of B" read_back B "${sent[1]}" "${received[1]}" && ok 04.4
+		expect 04.4 "it should print B's line" read_back B "${sent[1]}" "${received[1]}" && ok 04.4
 	expect 04.5 "$victim should be in ERR now" qp "$victim" state ERR || return
 	go
 	is_back && go && finish && expect_status 04.5 0 && ok 04.5
