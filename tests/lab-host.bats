@@ -224,6 +224,8 @@ nothing_runs() {
 	assert_line 'lab: snapshot not usable, so a cold boot: QEMU ended'
 	assert_line 'bad snapshot'
 	[[ ! -e $scratch/snapshot ]]
+	run -3 limited "$parts/lab-host" -i "$scratch/snapshot" 2 "$scratch/qemu" well 1 true </dev/null
+	assert_output 'lab: snapshot not usable, so a cold boot: No such file or directory'
 }
 
 # --- calls that fail ---

@@ -279,7 +279,7 @@ static void close_fd(int *fd)
 
 /* In the child: become QEMU, with descriptors of ours. */
 static void exec_qemu(const struct guest *g, int port, int monitor, int console,
-		      const char *restore, pid_t parent)
+		      int snapshot, pid_t parent)
 {
 	char *argv[QEMU_ARGS_MAX + 16];
 	char port_arg[64], monitor_arg[64], incoming[32];
@@ -321,14 +321,9 @@ static void exec_qemu(const struct guest *g, int port, int monitor, int console,
 	argv[n++] = "stdio";
 	argv[n++] = "-netdev";
 	argv[n++] = net_arg;
-	if (restore) {
-		int fd = open(restore, O_RDONLY);
-
-		if (fd < 0) {
-			perror(restore);
-			_exit(EXIT_LAB);
-		}
-		snprintf(incoming, sizeof(incoming), "fd:%d", fd);
+	if (snapshot >= 0) {
+		fcntl(snapshot, F_SETFD, 0);
+		snprintf(incoming, sizeof(incoming), "fd:%d", snapshot);
 		argv[n++] = "-incoming";
 		argv[n++] = incoming;
 	}
@@ -344,7 +339,8 @@ static void exec_qemu(const struct guest *g, int port, int monitor, int console,
 	_exit(EXIT_LAB);
 }
 
-static int start_qemu(struct guest *g, const char *restore)
+/* If `snapshot` is not -1, to restore that. The caller closes it. */
+static int start_qemu(struct guest *g, int snapshot)
 {
 	int port[2] = { -1, -1 }, monitor[2] = { -1, -1 };
 	int console[2] = { -1, -1 };
@@ -360,7 +356,7 @@ static int start_qemu(struct guest *g, const char *restore)
 	} else {
 		pid = fork();
 		if (pid == 0)
-			exec_qemu(g, port[1], monitor[1], console[1], restore,
+			exec_qemu(g, port[1], monitor[1], console[1], snapshot,
 				  self);
 		if (pid > 0)
 			g->pid = pid;
@@ -651,6 +647,15 @@ static int print(struct output *out, const void *data, size_t len)
 	return 0;
 }
 
+static void say(struct guest *g, const char *what, const char *why)
+{
+	char text[sizeof(g->why) + 100];
+
+	snprintf(text, sizeof(text), "lab: %s: %s\n", what, why);
+	(void)!end_line(&g->err);
+	(void)!print(&g->err, text, strlen(text));
+}
+
 /*
  * Ends QEMU and says what happened, why, and the last words of the console and
  * of QEMU.
@@ -658,7 +663,6 @@ static int print(struct output *out, const void *data, size_t len)
 static void report(struct guest *g, const char *what, const char *why)
 {
 	struct pollfd p = { .fd = g->console, .events = POLLIN };
-	char text[sizeof(g->why) + 100];
 
 	end_qemu(g);
 	while (p.fd >= 0 && poll(&p, 1, 100) > 0) {
@@ -666,9 +670,7 @@ static void report(struct guest *g, const char *what, const char *why)
 		p.fd = g->console;
 	}
 	close_fd(&g->console);
-	snprintf(text, sizeof(text), "lab: %s: %s\n", what, why);
-	(void)!end_line(&g->err);
-	(void)!print(&g->err, text, strlen(text));
+	say(g, what, why);
 	(void)!print(&g->err, g->said, g->said_len);
 	if (g->said_len && g->said[g->said_len - 1] != '\n')
 		(void)!print(&g->err, "\n", 1);
@@ -686,7 +688,7 @@ static int make_snapshot(struct guest *g)
 		fprintf(stderr, "lab: %s: %s\n", options.save, strerror(errno));
 		return EXIT_NOT_WRITTEN;
 	}
-	if (start_qemu(g, NULL) || await_frame(g, until)) {
+	if (start_qemu(g, -1) || await_frame(g, until)) {
 		if (now() >= until)
 			status = EXIT_LATE;
 		report(g, "the guest did not boot", g->why);
@@ -826,13 +828,27 @@ static bool queue_input(struct guest *g)
 	return n > 0;
 }
 
-/* Starts QEMU and greets the guest, which is restored if `restore`. */
+/*
+ * Starts QEMU and greets the guest, which is restored if `restore`. The
+ * snapshot is opened before the child starts, because the other guest removes
+ * it if it could not be restored from it.
+ */
 static void start_guest(struct guest *g, bool restore)
 {
-	if (start_qemu(g, restore ? options.restore : NULL)) {
+	int snapshot = -1;
+
+	if (restore) {
+		snapshot = open(options.restore, O_RDONLY | O_CLOEXEC);
+		if (snapshot < 0)
+			say(g, "snapshot not usable, so a cold boot",
+			    strerror(errno));
+		restore = snapshot >= 0;
+	}
+	if (start_qemu(g, snapshot)) {
 		report(g, "QEMU could not be started", g->why);
 		give_up();
 	}
+	close_fd(&snapshot);
 	g->state = STARTING;
 	g->restored = restore;
 	g->until = now() + (restore ? RESTORE_SECONDS : options.deadline);
