@@ -9,14 +9,15 @@
  * The link of a port is always up, also where the port is not ACTIVE; such a
  * port is ARMED here, and not DOWN.
  *
- * The four devices that are named by "three-ports" have three: their own is the
+ * The five devices that are named by "three-ports" have three: their own is the
  * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
- * 10.3.0.1 and 10.4.0.1. But the first ports of the last two devices are
- * ACTIVE, and the GIDs of the last one are of IPv6. The first device has only
- * ports that are ARMED, although its interface is up. The tables are smaller,
- * because ibv_query_gid_table() cannot ask for the GIDs of several tables of
- * Soft-RoCE: the length of an answer has 16 bits. The device that is named by
- * "closed" cannot be opened: the number behind it is the errno value.
+ * 10.3.0.1 and 10.4.0.1, but those of the last two devices are of IPv6. And of
+ * the third device the first port is ACTIVE, of the fourth one the second port.
+ * The first device has only ports that are ARMED, although its interface is up.
+ * The second ports have no GIDs at all. The tables are smaller, because
+ * ibv_query_gid_table() cannot ask for the GIDs of several tables of Soft-RoCE:
+ * the length of an answer has 16 bits. The device that is named by "closed"
+ * cannot be opened: the number behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1", or, if
@@ -57,11 +58,10 @@
  * hexadecimal number.
  *
  * "slots" has two numbers: how many sends may be under way, and how many there
- * are in all. Completions are hidden until so many are under way for the first
- * time; and again when the last three are posted, unless so many are under way.
- * After a second or two they are shown, and the grader is told that there were
- * fewer. It is told, too, if the sends come from more places than there are
- * slots.
+ * are in all. As long as the program could send, because it has a credit and a
+ * free slot, completions are hidden: see too_early(). After a second or two
+ * they are shown, and the grader is told that fewer sends were under way. It is
+ * told, too, if the sends come from more places than there are slots.
  *
  * If there is a "late", ibv_req_notify_cq() tells the grader that it was
  * called, and waits as long as the grader has a file in /work, whose path is
@@ -127,7 +127,8 @@ int ioctl(int fd, unsigned long request, ...);
 static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 
 /* Names of devices. */
-static char closed[64], with_three_ports[4][64];
+#define WITH_THREE 5
+static char closed[64], with_three_ports[WITH_THREE][64];
 static unsigned int v1_net, sent, received, peer, slots, in_all;
 static unsigned long long key;
 
@@ -169,6 +170,7 @@ enum word {
 	WRITTEN = 14,	/* the completion of an RDMA WRITE was taken */
 	WRITES = 15,	/* one was posted */
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
+	RECEIVED = 20,	/* the completion of a receive was taken */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
 	OTHER_ERROR = 31,	/* than that of ibv_reg_mr() is named */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
@@ -191,6 +193,7 @@ static struct under_way under_way[MOST_PIECES];
 static int pieces;
 static unsigned int sends, ended;
 static unsigned int shown;	/* sends whose completions may be seen */
+static unsigned long long credits;	/* taken, besides those for all slots */
 static int writes;	/* of them no completion was taken, but it will come */
 static bool polls;	/* and so it is seen which sends have ended */
 
@@ -232,6 +235,7 @@ static struct ibv_qp *(*real_create_qp_ex)(struct ibv_context *,
 static int (*real_start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 static int (*real_next_poll)(struct ibv_cq_ex *);
 static void (*real_wr_send)(struct ibv_qp_ex *);
+static void (*real_wr_rdma_write)(struct ibv_qp_ex *, uint32_t, uint64_t);
 static int (*real_wr_complete)(struct ibv_qp_ex *);
 static void (*real_wr_set_sge)(struct ibv_qp_ex *, uint32_t, uint64_t,
 			       uint32_t);
@@ -263,10 +267,10 @@ __attribute__((constructor)) static void read_settings(void)
 			read = fscanf(file, "%63s %d", closed,
 				      &closed_err) == 2;
 		} else if (strcmp(name, "three-ports") == 0) {
-			read = fscanf(file, "%63s %63s %63s %63s",
-				      with_three_ports[0], with_three_ports[1],
-				      with_three_ports[2],
-				      with_three_ports[3]) == 4;
+			read = 1;
+			for (int i = 0; i < WITH_THREE; i++)
+				read &= fscanf(file, "%63s",
+					       with_three_ports[i]) == 1;
 		} else if (strcmp(name, "v1") == 0) {
 			read = fscanf(file, "%u", &v1_net);
 		} else if (strcmp(name, "late") == 0) {
@@ -376,7 +380,7 @@ static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
 /* Make it the GID at @index of the first of three ports, 0 or 1. */
 static void set_first(struct ib_uverbs_gid_entry *entry, uint32_t index, int fd)
 {
-	const unsigned char net = place_of(fd) == 4 ? 0 : index ? 4 : 3;
+	const unsigned char net = place_of(fd) >= 4 ? 0 : index ? 4 : 3;
 
 	set_entry(entry, 1, index, net);
 }
@@ -425,7 +429,8 @@ static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
 	const bool not_active = place_of(fd) == 1;
-	const bool both = place_of(fd) >= 3;
+	/* Besides the third one; 0 is none. */
+	static const uint8_t active[WITH_THREE + 1] = { [3] = 1, [4] = 2 };
 	struct ib_uverbs_attr *port =
 		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
 	struct ib_uverbs_query_port_resp_ex *resp =
@@ -439,11 +444,11 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	if (three)
 		resp->legacy_resp.gid_tbl_len =
 			port->data == 1 ? 2 : GIDS;
-	if (three && port->data == 2)
-		resp->legacy_resp.state = IBV_PORT_ACTIVE_DEFER;
-	else if (three && port->data == 1)
-		resp->legacy_resp.state = both ?
-			IBV_PORT_ACTIVE : IBV_PORT_ARMED;
+	if (three && port->data == active[place_of(fd)])
+		resp->legacy_resp.state = IBV_PORT_ACTIVE;
+	else if (three && port->data < PORTS)
+		resp->legacy_resp.state = port->data == 2 ?
+			IBV_PORT_ACTIVE_DEFER : IBV_PORT_ARMED;
 	else if (not_active ||
 		 resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
@@ -592,12 +597,16 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	pieces++;
 }
 
+static void write_begins(unsigned int flags)
+{
+	tell(WRITES);
+	writes += !!(flags & IBV_SEND_SIGNALED);
+}
+
 static void send_begins(const struct ibv_send_wr *wr)
 {
-	if (wr->opcode == IBV_WR_RDMA_WRITE) {
-		tell(WRITES);
-		writes += !!(wr->send_flags & IBV_SEND_SIGNALED);
-	}
+	if (wr->opcode == IBV_WR_RDMA_WRITE)
+		write_begins(wr->send_flags);
 	if (wr->opcode != IBV_WR_SEND)
 		return;
 	tell(SENT);
@@ -625,8 +634,9 @@ static void send_ends(uint64_t wr_id)
 	pieces = left;
 }
 
-/* The program takes a completion that is a success. */
-static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode)
+/* The program takes a completion that is a success; without an @imm, 0. */
+static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
+			 __be32 imm)
 {
 	if (opcode == IBV_WC_SEND) {
 		send_ends(wr_id);
@@ -635,6 +645,9 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode)
 	} else if (opcode == IBV_WC_RDMA_WRITE) {
 		writes--;
 		tell(WRITTEN);
+	} else if (opcode == IBV_WC_RECV) {
+		credits += ntohl(imm);
+		tell(RECEIVED);
 	}
 }
 
@@ -756,21 +769,20 @@ struct ibv_device **ibv_get_device_list(int *count)
 }
 
 /*
- * Are fewer sends under way than there are slots, though there are credits for
- * more? That is so at first, and for the last three: see credits_for() in
- * peer.c. A program that had all slots under way may take all of these
- * completions before it sends again.
+ * Does the program wait although it could send? One that could not may take the
+ * completions of all that are under way then, before it sends again.
  */
 static bool too_early(void)
 {
+	const bool could_send = sends < in_all && sends - ended < slots &&
+				sends < slots + credits;
 	static time_t end;
 	static int early;	/* a slow program polls a few times only */
 	struct timespec now;
 
-	if (sends - ended >= slots)
+	if (!could_send)
 		shown = sends - ended;
-	if (!slots || shown || sends == 0 || sends == in_all ||
-	    (sends >= slots && sends + 3 <= in_all)) {
+	if (!could_send || shown || sends == 0) {
 		end = early = 0;
 		return false;
 	}
@@ -855,7 +867,9 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	count_empty_polls(taken);
 	for (int i = 0; i < taken; i++) {
 		if (wc[i].status == IBV_WC_SUCCESS)
-			request_ends(wc[i].wr_id, wc[i].opcode);
+			request_ends(wc[i].wr_id, wc[i].opcode,
+				     wc[i].wc_flags & IBV_WC_WITH_IMM ?
+					     wc[i].imm_data : 0);
 		deliver(wc[i].wr_id);
 		if (wc[i].status == IBV_WC_SUCCESS)
 			try_ends(wc[i].opcode);
@@ -991,7 +1005,10 @@ static int query_device_ex(struct ibv_context *context,
 static void take_extended(struct ibv_cq_ex *cq)
 {
 	if (cq->status == IBV_WC_SUCCESS)
-		request_ends(cq->wr_id, ibv_wc_read_opcode(cq));
+		request_ends(cq->wr_id, ibv_wc_read_opcode(cq),
+			     cq->read_imm_data &&
+			     ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM ?
+				     ibv_wc_read_imm_data(cq) : 0);
 	deliver(cq->wr_id);
 	if (completion_fails(ibv_wc_read_opcode(cq)))
 		cq->status = IBV_WC_GENERAL_ERR;
@@ -1051,6 +1068,15 @@ static void wr_send(struct ibv_qp_ex *qp)
 	real_wr_send(qp);
 }
 
+static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey,
+			  uint64_t remote_addr)
+{
+	pthread_mutex_lock(&queues);
+	write_begins(qp->wr_flags);
+	pthread_mutex_unlock(&queues);
+	real_wr_rdma_write(qp, rkey, remote_addr);
+}
+
 static int wr_complete(struct ibv_qp_ex *qp)
 {
 	const int err = error_of("ibv_post_send");
@@ -1096,6 +1122,8 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 		ex = to_ex(qp);
 		real_wr_send = ex->wr_send;
 		ex->wr_send = wr_send;
+		real_wr_rdma_write = ex->wr_rdma_write;
+		ex->wr_rdma_write = wr_rdma_write;
 		real_wr_complete = ex->wr_complete;
 		ex->wr_complete = wr_complete;
 		real_wr_set_sge = ex->wr_set_sge;
@@ -1153,7 +1181,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	if (context->cmd_fd >= 0 && context->cmd_fd < DESCRIPTORS) {
 		open_there[context->cmd_fd] = 0;
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < WITH_THREE; i++)
 			if (strcmp(with_three_ports[i], device->name) == 0)
 				open_there[context->cmd_fd] = i + 1;
 	}

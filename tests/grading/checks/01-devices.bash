@@ -23,27 +23,28 @@ pretend() {
 	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/$2/gid_attrs/types/$3"
 }
 
-# add_ports N STATE: two more; the third one is the real one. The first one has this state.
+# add_ports N: two more; the third one is the real one.
 add_ports() {
 	local ports=/sys/class/infiniband/${names[$1]}/ports gid=0000:0000:0000:0000:0000:ffff:0a03:0001
-	if (($1 == 4)); then gid=fe80:0000:0000:0000:0000:0000:0000:00ff; fi
+	local states=('3: ARMED' '5: ACTIVE_DEFER') i
+	if (($1 == 3)); then states[0]='4: ACTIVE'; elif (($1 == 4)); then states[1]='4: ACTIVE'; fi
+	if (($1 == 1 || $1 == 4)); then gid=fe80:0000:0000:0000:0000:0000:0000:00ff; fi
 	mount -t tmpfs -o mode=0755 ports "$root$ports"
 	mkdir -p "$root$ports"/{{1,2}/{gids,gid_attrs/types},3}
-	echo "$2" >"$root$ports/1/state"
-	echo '5: ACTIVE_DEFER' >"$root$ports/2/state"
+	for i in 1 2; do echo "${states[i - 1]}" >"$root$ports/$i/state"; done
 	echo RoCE v2 >"$root$ports/1/gid_attrs/types/0"
 	echo "$gid" >"$root$ports/1/gids/0"
 	mount --bind "$ports/1" "$root$ports/3"
 }
 
 # The guest's own device, which would be right, but cannot be opened; one that has three ports,
-# none of them ACTIVE; one with GIDs of IPv6, which look a little like IPv4, and of RoCE v1; one
-# with such a GID at its second ACTIVE port only; the right one: at its third port, with more than
-# 128 entries, a gap and one of RoCE v1 before its first IPv4 GID of RoCE v2; and another right
-# one, with two ACTIVE ports, at index 0.
+# none of them ACTIVE; one whose third port has GIDs of IPv6, which look a little like IPv4, and of
+# RoCE v1; one with a right GID at its second ACTIVE port only; the right one: at its third port,
+# with more than 128 entries, a gap and one of RoCE v1 before its first IPv4 GID of RoCE v2; and
+# another right one, with two ACTIVE ports, at index 0.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local groups=(0 0 0 0 0) nets=() first place three=() states=([0]='3: ARMED' [2]='3: ARMED')
+	local groups=(0 0 0 0 0) nets=() first place three=()
 	random n 12 24 # from ENOMEM to EMFILE
 	world[closed]="$device $n"
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
@@ -53,7 +54,7 @@ make_world() {
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
 	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 129 + old % 7))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
-	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3}")
+	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
 	addresses[0]="10.${nets[2]}.$third.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64"
@@ -79,11 +80,11 @@ make_world() {
 		"${address[@]/#/address delete dev ${interfaces[2]} }" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
 	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
+	shuffle three 0 1 2 3 4
+	for i in "${three[@]}"; do add_ports "$i"; done
 	for i in "$third" $((third + 1)); do
-		has_gid "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 1 "$index"
+		has_gid "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 3 "$index"
 	done
-	shuffle three 0 2 3 4
-	for i in "${three[@]}"; do add_ports "$i" "${states[i]:-4: ACTIVE}"; done
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
 	pretend "${names[2]}" 3 "$v1"
 }
@@ -102,10 +103,10 @@ chose() {
 look_at_world() {
 	reach 01.1 chosen || return
 	expect 01.1 "no port of ${names[0]} is ACTIVE: it should say port 0" says 0 '0,*' &&
-		expect 01.1 "the one port of ${names[1]} is ACTIVE: it should say port 1" says 1 '1,*' &&
+		expect 01.1 "the third port of ${names[1]} is ACTIVE: it should say port 3" says 1 '3,*' &&
 		expect 01.1 "the third port of ${names[2]} is ACTIVE: it should say port 3" says 2 '3,*' &&
 		expect 01.1 "port 1 of ${names[3]} is ACTIVE: it should say port 1" says 3 '1,*' &&
-		ok 01.1
+		expect 01.1 "port 2 of ${names[4]} is ACTIVE: it should say port 2" says 4 '2,*' && ok 01.1
 	if says 1 '*, GID index 25[56]'; then
 		fail 01.3 "${names[1]} has no such GID: it should say no GID" "printed: ${found[0]}"
 	fi
@@ -134,8 +135,7 @@ check_exercise() {
 	local -A error_names=([1]=EPERM [2]=ENOENT [13]=EACCES [19]=ENODEV [38]=ENOSYS)
 	local names=() errors=() last old net third v1 right index i
 	watch_opens && make_world && start_clock # only the program's own time counts
-	start exercise
-	look_at_world
+	start exercise && look_at_world
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "devices that have no IPv4 GID at a first ACTIVE port" only_open || return
 	# Then there is no list. ENOSYS is a kernel without RDMA.

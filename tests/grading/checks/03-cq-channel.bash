@@ -143,5 +143,6 @@ check_broken() {
 	if ((${#found[@]} != 1 || status)); then fail 03.6; fi
 	expect 03.6 "$rounds messages should be received" received "$rounds" &&
 		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&
-		expect 03.6 "one event should be taken for each message" took_events "$rounds" && ok 03.6
+		expect 03.6 "one event should be taken for each message" took_events "$rounds" &&
+		expect 03.6 "all completions should be taken" told_each 20 "$rounds" && ok 03.6
 }

@@ -96,14 +96,14 @@ is_back() {
 
 # errors ARG...: each step fails once, and then each of those that recover() makes.
 errors() {
-	local first=() again=() step verb id call to
+	local first=() again=() step verb id call from to
 	# The first call for RTR is the one that main() makes too early.
-	shuffle first 'INIT 04.1 1 INIT' 'RTR 04.2 2 RTR' 'RTS 04.3 1 RTS'
-	shuffle again again-{RESET,INIT,RTR,RTS}' 04.5 1 RTS'
+	shuffle first 'INIT 04.1 1 RESET INIT' 'RTR 04.2 2 INIT RTR' 'RTS 04.3 1 RTR RTS'
+	shuffle again again-{RESET,INIT,RTR,RTS}' 04.5 1 ERR RTS'
 	for step in "${first[@]}" "${again[@]}"; do
-		read -r verb id call to <<<"$step"
+		read -r verb id call from to <<<"$step"
 		must_heed "$id" "the step to ${verb#again-} failed with ERROR, and that was not returned" \
-			"$verb" "$call" "*-> $to: ERROR*" exercise "$@"
+			"$verb" "$call" "*$from -> $to: ERROR*" exercise "$@"
 	done
 }
 
