@@ -93,7 +93,7 @@ check_lock() {
 }
 
 check_exercise() {
-	local port size iters rounds others args nth what why i next n room
+	local port size iters rounds others args nth what why i next n room=16
 	watch_registrations && watch_modify && random port 20000 30000
 	random size 1500 9000 && ((size |= 1)) # odd: to round it up is seen
 	random iters 34 40 # more than a queue has room for: each has to be posted again
@@ -109,7 +109,7 @@ check_exercise() {
 		if told 18 || printed "*no memory region"; then fail 06.1 "$why"; fi
 	done
 	beside=("${args[@]}" 10.9.0.1)
-	# The first ones are main()'s.
+	# The first ones are main()'s: 16, if nobody has changed that.
 	must_heed 06.2 "ibv_post_recv() failed, and receive_nonce() did not return -1" \
 		ibv_post_recv $((room + nth)) '*' exercise "${args[@]}"
 	find_lines 'got 0x[0-9a-f]{8}'
