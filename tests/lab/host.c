@@ -647,6 +647,8 @@ static int print(struct output *out, const void *data, size_t len)
 	return 0;
 }
 
+static const char not_usable[] = "snapshot not usable, so a cold boot";
+
 static void say(struct guest *g, const char *what, const char *why)
 {
 	char text[sizeof(g->why) + 100];
@@ -840,8 +842,7 @@ static void start_guest(struct guest *g, bool restore)
 	if (restore) {
 		snapshot = open(options.restore, O_RDONLY | O_CLOEXEC);
 		if (snapshot < 0)
-			say(g, "snapshot not usable, so a cold boot",
-			    strerror(errno));
+			say(g, not_usable, strerror(errno));
 		restore = snapshot >= 0;
 	}
 	if (start_qemu(g, snapshot)) {
@@ -877,7 +878,7 @@ static void lose(struct guest *g, const char *why)
 		report(g, "the guest died", why);
 		end_command(g, EXIT_LAB);
 	} else if (g->restored) {
-		report(g, "snapshot not usable, so a cold boot", why);
+		report(g, not_usable, why);
 		start_guest(g, false);
 	} else {
 		report(g, "the guest did not start", why);
