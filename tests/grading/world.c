@@ -118,7 +118,7 @@
 #define LAST (FAR - 1)
 #define LINK_UP 5	/* a phys_state, see ibv_query_port(3) */
 #define PORTS 3
-#define GIDS 256	/* room in the table of each of them */
+#define GIDS 512	/* room in the table of each of them; FAR is in it */
 
 int ioctl(int fd, unsigned long request, ...);
 
