@@ -10,8 +10,8 @@ most_objects=1000	# of those that rdma(8) lists; no program needs that many
 
 # kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
 # is the program's, or its children's, a line each. The kernel gives the number of the thread
-# that made an object. If that thread has ended, the object is counted as the program's,
-# because only the program leaves any.
+# that made an object. If that thread is not there any more, the object is counted as the
+# program's, because only the program leaves any; mostly rdma(8) does not list it at all.
 kernel() {
 	local line owner threads=() seen=0
 	objects=()
@@ -713,7 +713,7 @@ index_of() {
 }
 
 # Waits until device $1 has the GID of $2, which the kernel adds a moment after the address.
-has_gid() {
+wait_for_gid() {
 	wait_begins
 	until index_of "$1" "$2" || late; do nap; done
 }
@@ -739,7 +739,7 @@ move_gid() {
 		printf 'address add 10.9.0.%s/24 dev eth0\n' "${addresses[@]}"
 	} | ip -batch -
 	# The kernel fills its table a moment later, and in this order.
-	has_gid "$device" "10.9.0.${addresses[1]}"
+	wait_for_gid "$device" "10.9.0.${addresses[1]}"
 }
 
 # counter NAME: sets `value` to one of the device's, which count whatever passes it.

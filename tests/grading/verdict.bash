@@ -200,13 +200,9 @@ sleeps_at_once() {
 }
 
 # fails VERB CALL ERRNO: in what runs from now on, this verb fails from that call on, of which
-# 1 is the first: see world.c. Without arguments, none does.
-fails() {
-	unset 'world[failing]'
-	if (($#)); then
-		world[failing]=$*
-	fi
-}
+# 1 is the first: see world.c.
+fails() { world[failing]=$*; }
+nothing_fails() { unset 'world[failing]'; }
 
 # meets_error ID: has the verb that is to fail been called?
 meets_error() {
@@ -278,5 +274,5 @@ must_heed() {
 	"${on_the_way:-:}"
 	walk
 	meets_error "$1" && expect "$1" "${2//ERROR/$name}" ends_there "$5" "${errors[@]% *}"
-	fails
+	nothing_fails
 }

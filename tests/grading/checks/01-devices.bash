@@ -37,11 +37,11 @@ add_ports() {
 	mount --bind "$ports/1" "$root$ports/3"
 }
 
-# The guest's own device, which would be right, but cannot be opened; one that has three ports,
-# none of them ACTIVE; one whose third port has GIDs of IPv6, which look a little like IPv4, and of
-# RoCE v1; one with a right GID at its second ACTIVE port only; the right one: at its third port,
-# with more than 128 entries, a gap and one of RoCE v1 before its first IPv4 GID of RoCE v2; and
-# another right one, with two ACTIVE ports, at index 0.
+# The guest's own device comes first, and would be right, but cannot be opened. The others: 0 has
+# three ports, none of them ACTIVE. 1: its third port has GIDs of IPv6, which look a little like
+# IPv4, and of RoCE v1. 2 is the right one: at port 3, with more than 128 entries, a gap and one of
+# RoCE v1 before its first IPv4 GID of RoCE v2. 3: right, too, at index 0, with two ACTIVE ports; it
+# comes last. 4: a right GID at its second ACTIVE port only. 5: IPv6 alone.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
 	local groups=(0 0 0 0 0) nets=() first place three=()
@@ -72,18 +72,18 @@ make_world() {
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# The kernel fills the first free entry of its table, a moment later.
-	has_gid "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
+	wait_for_gid "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
 	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
-	has_gid "${names[2]}" "10.$net.$third.$last" && right=$index
+	wait_for_gid "${names[2]}" "10.$net.$third.$last" && right=$index
 	address=("${address[@]:gone:34 + old % 20}")
 	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
 		"${address[@]/#/address delete dev ${interfaces[2]} }" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
-	has_gid "${names[2]}" "10.$net.$((third + 1)).$last"
+	wait_for_gid "${names[2]}" "10.$net.$((third + 1)).$last"
 	shuffle three 0 1 2 3 4
 	for i in "${three[@]}"; do add_ports "$i"; done
 	for i in "$third" $((third + 1)); do
-		has_gid "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 3 "$index"
+		wait_for_gid "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 3 "$index"
 	done
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
 	pretend "${names[2]}" 3 "$v1"
@@ -144,7 +144,7 @@ check_exercise() {
 	for i in "${errors[@]}"; do
 		fails ibv_get_device_list 1 "$i"
 		nothing $((i == 38 ? 77 : 1)) "the error ${error_names[$i]}" || return
-	done
-	fails && printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
+	done && nothing_fails
+	printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
 	nothing 77 "no devices at all" && ok 01.5
 }
