@@ -16,7 +16,7 @@
  * source: a client of HOST. Sends COUNT messages of 0 to SIZE random bytes, as
  * many as there are credits for. After the first four it reads "one" from stdin
  * and sends one more, whose credit is about to come. After eight it waits until
- * it has had eight credits.
+ * it has had five credits at least: a receiver may keep three, but not four.
  *
  * write: server, or client of HOST. ITERS times writes SIZE random bytes into
  * the other side's buffer, with a random immediate value, and wants them back
@@ -582,14 +582,16 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	puts("connected");
 
 	while (sent < count) {
-		/* Nobody may keep a credit until the next message comes. */
-		const bool waits = posted == 2 * SLOTS && given < posted;
+		/* Who keeps as many credits as there are slots gets nothing. */
+		const bool waits = posted == 2 * SLOTS &&
+				   given <= posted - SLOTS;
 		const bool may_send = posted < count && credits > 0 &&
 				      posted - sent < SLOTS && !waits;
 		int n = 0;
 
 		if (waits && !asked) {
-			printf("waits for %d credits in all\n", posted);
+			printf("waits for %d credits in all\n",
+			       posted - SLOTS + 1);
 			asked = true;
 		}
 
