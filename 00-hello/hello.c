@@ -85,7 +85,7 @@ static int connect_to_itself(struct ibv_qp *qp, int port_num,
 
 /*
  * Ask for the next message to be put at @to. ibv_post_recv() takes a list of
- * requests, here of one; bad would point to the one it refused. Chapter 04.
+ * requests, here of one. If it refuses one, bad points to that. Chapter 04.
  */
 static int post_receive(struct ibv_qp *qp, void *to, size_t size, uint32_t lkey)
 {

@@ -85,7 +85,7 @@ static int read_gids(struct ibv_context *context, int port, int size,
 	for (int i = 0; i < size && i < GID_INDEXES; i++) {
 		int err = ibv_query_gid_ex(context, port, i, &gids[used], 0);
 
-		/* An empty entry: removed addresses leave them behind. */
+		/* Skip an empty entry: a removed address leaves one. */
 		if (err == ENODATA || (!err && gid_is_zero(&gids[used].gid)))
 			continue;
 		if (failed(err, "ibv_query_gid_ex(port %d, index %d)", port, i))
@@ -196,8 +196,8 @@ static int close_device(struct ibv_context *context)
 }
 
 /*
- * Print a device from the list. It must be opened for that; if something was
- * chosen on it, it stays open as *@kept. Returns the status to exit with.
+ * Open a device from the list, and print it. If a GID of it was chosen, it
+ * stays open as *@kept. Returns the status to exit with.
  */
 static int show(struct ibv_device *device, struct ibv_context **kept,
 		struct ibv_gid_entry *chosen)
@@ -284,7 +284,7 @@ int main(int argc, char *argv[])
 		puts("no port is ACTIVE, which later chapters need");
 
 out:
-	/* 4. Free the list. Devices that are not open go with it. */
+	/* 4. Free the list, and with it the devices that are not open. */
 	if (list) {
 		ibv_free_device_list(list);
 		puts("released: ibv_free_device_list");

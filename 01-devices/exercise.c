@@ -77,8 +77,8 @@ static struct ibv_context *choose(struct ibv_device **list,
  * TODO 01.5: return the exit status when nothing was chosen. @list_err is the
  * errno value of ibv_get_device_list(), or 0 if that returned a list. Return
  * EXIT_NO_DEVICE, which is 77, if there was a list, or if the kernel has no
- * RDMA, which is ENOSYS; return EXIT_FAILURE for any other error. See step 1 of
- * devices.c.
+ * RDMA, which is ENOSYS; return EXIT_FAILURE for any other error. See
+ * no_device() in common/error.c.
  */
 static int nothing_chosen(int list_err)
 {
@@ -86,8 +86,8 @@ static int nothing_chosen(int list_err)
 }
 
 /*
- * Given: print what your functions find on one device, in one line, whatever
- * they print themselves.
+ * Given: call your functions for one device, and print what they find. One
+ * printf() prints it all, so that nothing else gets into the line.
  */
 static void show(struct ibv_device *device)
 {

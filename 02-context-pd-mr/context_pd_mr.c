@@ -5,8 +5,8 @@
  * buffer once for every combination of four access flags. Tries what must be
  * refused, and releases everything in the order that works.
  *
- * New since chapter 01: a protection domain (PD) is a boundary; only objects
- * made in the same PD can be used together. A memory region (MR) is memory
+ * New since chapter 01: a protection domain (PD) is a boundary, because a queue
+ * pair can use only the memory of its own PD. A memory region (MR) is memory
  * that was registered in a PD: its pages are pinned, and it has two keys. Our
  * own requests name it by its lkey, a peer's requests by its rkey.
  *
@@ -122,7 +122,7 @@ static int register_all(struct ibv_pd *pd, void *buf, struct ibv_mr *mr[],
 		int access = 0;
 
 		for (int j = 0; j < FLAGS; j++) {
-			if (i & 1 << j) {
+			if (i & (1 << j)) {
 				access |= access_flags[j].flag;
 				letters[j] = access_flags[j].letter;
 			}
@@ -212,13 +212,16 @@ int main(int argc, char *argv[])
 	if (print_limits(context))
 		goto out;
 
-	/* 3. Protection domain: what is made in it can be used together. */
+	/* 3. Protection domain: its queue pairs can use its memory alone. */
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;
 	puts("PD:      allocated");
 
-	/* 4. Memory region: from now on the device can use the buffer. */
+	/*
+	 * 4. Memory region: from now on the device can use the buffer. mmap()
+	 * begins it at the beginning of a page: see prediction 2 in README.md.
+	 */
 	buf = mmap(NULL, SIZE, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (buf == MAP_FAILED) {
@@ -300,9 +303,9 @@ out:
 	}
 
 	/*
-	 * ibv_close_device() returns -1 and sets errno. It comes last: the
-	 * kernel would drop what still exists in this context, but the memory
-	 * that the library has for these objects would be lost.
+	 * ibv_close_device() returns -1 and sets errno. It comes after
+	 * everything that was made in this context: the kernel would drop what
+	 * is left, but the library would not free its memory for it.
 	 */
 	if (context) {
 		if (ibv_close_device(context)) {

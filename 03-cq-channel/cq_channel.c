@@ -82,7 +82,7 @@ struct counts {
 	int polls;
 };
 
-/* Ask for one event when the next completion arrives. */
+/* Ask for one event when the next completion arrives. Returns 0, or -1. */
 static int arm(struct ibv_cq *cq)
 {
 	int solicited_only = 0;	/* an event for every kind of message */
@@ -91,7 +91,7 @@ static int arm(struct ibv_cq *cq)
 		      "ibv_req_notify_cq");
 }
 
-/* Sleep until an event comes; take it and acknowledge it. */
+/* Sleep until an event comes, take and acknowledge it. Returns 0, or -1. */
 static int sleep_until_event(struct ibv_comp_channel *channel,
 			     struct counts *counts)
 {
@@ -154,7 +154,8 @@ static int drain(struct ibv_cq *cq, struct counts *counts)
 
 /*
  * The loop of this chapter: take completions until there were @want. It sleeps
- * while there is nothing to take, and it misses nothing.
+ * while there is nothing to take, and it misses nothing. Returns 0, or -1 after
+ * an error message.
  */
 static int wait_for(struct ibv_comp_channel *channel, struct ibv_cq *cq,
 		    int want, struct counts *counts)
@@ -164,7 +165,7 @@ static int wait_for(struct ibv_comp_channel *channel, struct ibv_cq *cq,
 		if (arm(cq))
 			return -1;
 
-		/* Those that came before the arming raised none: look. */
+		/* What came before the arming raised no event: look. */
 		if (drain(cq, counts))
 			return -1;
 
@@ -176,7 +177,7 @@ static int wait_for(struct ibv_comp_channel *channel, struct ibv_cq *cq,
 	return 0;
 }
 
-/* A thread that sends messages while main() sleeps. NULL if all went well. */
+/* A thread: sends messages while main() sleeps. Returns NULL, or @loop. */
 static void *send_late(void *loop)
 {
 	for (int i = 0; i < LATE_MESSAGES; i++) {

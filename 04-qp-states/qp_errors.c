@@ -3,7 +3,8 @@
  *
  * A message goes from A to B. Then A names its memory by a key that does not
  * exist: the request fails, A is in the state ERR, and its other requests come
- * back flushed. B is put into ERR on purpose. The only way out leads to RESET.
+ * back flushed. B is put into ERR on purpose. From ERR both must go to RESET
+ * before they can work again.
  *
  * New since qp_states.c: requests are posted. One struct has the attributes of
  * all three steps, because the mask chooses which members are read.
@@ -44,7 +45,7 @@
 #define QUEUE_SIZE 2
 #define CQ_SIZE (4 * QUEUE_SIZE)
 
-/* Our wr_id values. If a request fails, only they show which kind it was. */
+/* Our wr_id values. They show the kind of a request that has failed, too. */
 #define WRID_RECEIVE 1
 #define WRID_SEND 2
 

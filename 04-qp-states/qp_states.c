@@ -191,7 +191,7 @@ static int to_rts(const struct end *end)
 		.sq_psn = end->psn,
 		.timeout = 14,		/* wait 4.096 us * 2^14 = 67 ms, */
 		.retry_cnt = 6,		/* then send again, six times */
-		.rnr_retry = 7,		/* no receive there: for ever */
+		.rnr_retry = 7,		/* no receive there: try for ever */
 		.max_rd_atomic = 1,
 	};
 

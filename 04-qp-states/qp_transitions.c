@@ -107,7 +107,7 @@ static struct ibv_qp_attr right_values(const struct ibv_qp *qp, int number,
  *
  * If @refusal is not NULL, the device may refuse the step with EINVAL or
  * ENODATA: *@refusal becomes that value, or 0 if the step was accepted. Every
- * other error is a failure of the program. If @refusal is NULL, all are.
+ * other error is a failure of the program, and so is any if @refusal is NULL.
  */
 static int modify(const struct subject *c, struct ibv_qp_attr attr,
 		  enum ibv_qp_state to, int mask, int *refusal)
@@ -130,7 +130,7 @@ static int step(const struct subject *c, enum ibv_qp_state to)
 	return modify(c, c->right, to, needed[to], NULL);
 }
 
-/* The specification allows SQD -> RTS only when all sends are finished. */
+/* SQD -> RTS is allowed only when the sends that have begun are finished. */
 static int wait_until_drained(const struct subject *c)
 {
 	long long start = clock_ns(CLOCK_MONOTONIC);

@@ -15,7 +15,7 @@
  *
  *	$ pingpong 10.9.0.1
  *	...
- *	  local address:  LID 0x0000, QPN 0x000011, PSN 0xe22fe2, GID ...
+ *	  local address:  LID 0x0000, QPN 0x000012, PSN 0xe22fe2, GID ...
  *	  remote address: LID 0x0000, QPN 0x000011, PSN 0xd78876, GID ...
  *	8192000 bytes in 0.17 seconds = 388.62 Mbit/sec
  *	1000 iters in 0.17 seconds = 168.64 usec/iter
@@ -291,7 +291,7 @@ int main(int argc, char *argv[])
 	    path_find(context, &opt, &path))
 		goto out;
 
-	/* 3. Protection domain: what is made in it can work together. */
+	/* 3. Protection domain: our queue pair may use only its memory. */
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;

@@ -14,14 +14,14 @@
  *	fence				the server has the new bytes
  *	fence 10.9.0.1			the client reads and sends them
  *
- *	$ fence 10.9.0.1
+ *	$ fence -n 100 10.9.0.1
  *	...
  *	in order, by promise: SEND no, READ no, WRITE no
  *	without a fence: 100 of 100 messages had old bytes
  *	with a fence:    0 of 100 messages had old bytes
  *
  * See ibv_post_send(3), ibv_query_qp_data_in_order(3); IBTA volume 1, 10.8.3
- * on the order of requests.
+ * on fences.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -209,7 +209,7 @@ int main(int argc, char *argv[])
 	    post_receive(&side))
 		goto out;
 
-	/* 8. Connect; the client learns where to read. */
+	/* 8. Connect. The client, with an opt.server, learns where to read. */
 	if (connection_introduce(side.qp, &opt, &path, &side.sock) ||
 	    (opt.server ? connection_take(side.sock, &side.server)
 			: connection_offer(side.sock, side.mr)))

@@ -67,7 +67,7 @@ struct operation {
 	uint64_t old;		/* what the number must have been before */
 };
 
-/* One of each kind, with what both sides call it. */
+/* What step 9 does, each once, under the name that both sides print. */
 static const struct operation each[] = {
 	{ "READ", IBV_WR_RDMA_READ, 0, 0, 0 },
 	{ "WRITE", IBV_WR_RDMA_WRITE, 0, 0, 0 },
@@ -80,8 +80,12 @@ static const struct operation each[] = {
 #define FIRST_NUMBER 100	/* before the first of them */
 #define LAST_NUMBER 7		/* after the last */
 
-/* The initiator's words over TCP, a byte each. The target answers a LOOK. */
-enum { LOOK = 'l', BUSY = 'b', END = 'e' };
+/* The initiator's words over TCP, a byte each. */
+enum {
+	LOOK = 'l',	/* print your memory, and then answer */
+	BUSY = 'b',	/* there will be more operations */
+	END = 'e',	/* there will be none */
+};
 
 /* Fill our text with @words, again and again. */
 static void fill(const struct side *side, const char *words)
@@ -189,7 +193,7 @@ static int perform_many(const struct side *side)
 		if (perform(side, &add))
 			return -1;
 
-		/* Or the target would give up: --timeout is 1 s or more. */
+		/* After --timeout (1 s or more) without a word it gives up. */
 		now = clock_ns(CLOCK_MONOTONIC);
 		if (now - told > NS_PER_S / 4) {
 			if (connection_tell(side->sock, BUSY))
@@ -319,7 +323,10 @@ int main(int argc, char *argv[])
 	    create_qp(pd, cq, path.port_num, &side.qp))
 		goto out;
 
-	/* 8. Connect, and tell the initiator where the target's memory is. */
+	/*
+	 * 8. Connect, and tell the initiator where the target's memory is. The
+	 * initiator is the client, so only there opt.server is not NULL.
+	 */
 	side.memory->number = opt.server ? 0 : FIRST_NUMBER;
 	fill(&side, opt.server ? "nothing, " : "target's text, ");
 	if (connection_introduce(side.qp, &opt, &path, &side.sock) ||

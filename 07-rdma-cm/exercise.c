@@ -58,11 +58,13 @@ static void say_hello(struct rdma_conn_param *param, struct hello *hello,
 }
 
 /*
- * TODO 07.2: the peer's private data stands at @data and has @size bytes. Copy
- * it to @hello, with the version in the byte order of this machine. Return 0,
- * or -1 if it is no hello: shorter than a struct hello, or without the right
- * magic. @data can be NULL if there is none. Anybody can send anything, so the
- * peer's text may lack the zero at its end. The text in @hello must have it.
+ * TODO 07.2: the peer's private data stands at @data and has @size bytes, which
+ * can be more than a struct hello has: then the hello stands at the beginning.
+ * Copy that to @hello, with the version in the byte order of this machine.
+ * Return 0, or -1 if it is no hello: shorter than a struct hello, or without
+ * the right magic. @data can be NULL if there is none. Anybody can send
+ * anything, so the peer's text may lack the zero at its end. The text in @hello
+ * must have it.
  */
 static int read_hello(const void *data, size_t size, struct hello *hello)
 {
@@ -73,8 +75,9 @@ static int read_hello(const void *data, size_t size, struct hello *hello)
  * TODO 07.3: refuse the client @id, and tell it which @version we speak. Use
  * say_hello() with a struct hello and a struct rdma_conn_param of your own, and
  * give rdma_reject() the pointer and the length that are then in the latter.
- * The client gets all bytes of the struct, so set the text, too: any words will
- * do, and there must be a zero at their end. Return what rdma_reject() returns.
+ * The client gets all bytes of the struct, so set the text, too: any words of
+ * at most 23 bytes, with a zero at their end. Return what rdma_reject()
+ * returns.
  */
 static int refuse(struct rdma_cm_id *id, uint32_t version)
 {
@@ -83,11 +86,12 @@ static int refuse(struct rdma_cm_id *id, uint32_t version)
 
 /*
  * TODO 07.4: our request was refused, and @event is the event REJECTED. If its
- * private data is a hello, print "refused: version 4, TEXT" with the version
- * and the text of the peer. Otherwise print "refused: reason 8" with the
- * status of the event. Private data is in event->param.conn. The text of a peer
- * can hold any bytes, and a terminal obeys some of them. Here you may print the
- * text as it is. In a program of your own, use printable() of common/address.h.
+ * private data is a hello, print "refused: version V, TEXT" with the version of
+ * the peer, an unsigned number, and its text, which can be empty. Otherwise
+ * print "refused: reason R" with the status of the event. Private data is in
+ * event->param.conn. The text of a peer can hold any bytes, and a terminal
+ * obeys some of them. Here you may print the text as it is. In a program of
+ * your own, use printable() of common/address.h.
  */
 static void print_refusal(const struct rdma_cm_event *event)
 {

@@ -55,7 +55,7 @@ struct connection {
 	struct rdma_cm_id *listener;	/* the server's: hears of clients */
 	struct rdma_cm_id *id;		/* this end of the connection */
 	uint8_t initiator_depth;	/* how many READs the client serves */
-	enum ibv_qp_state state;	/* when last looked; RESET: no QP */
+	enum ibv_qp_state state;	/* at the last report(); no QP: RESET */
 	long long start;		/* when the program began */
 	int timeout;			/* of every wait, in seconds */
 };
@@ -82,7 +82,7 @@ static int report(struct connection *c, const char *what, const char *status)
 	return 0;
 }
 
-/* Report a call that returned @result: 0, or -1 and errno. Returns it. */
+/* Report a call that returned @result, -1 with errno. Returns 0, or -1. */
 static int called(struct connection *c, const char *name, int result)
 {
 	if (result)
@@ -103,7 +103,7 @@ static int expect(struct connection *c, enum rdma_cm_event_type wanted)
 	char words[32];
 	int status, ready, err;
 
-	/* An event may be one for the library only: then we poll again. */
+	/* EAGAIN: that event was for the library only, so we poll again. */
 	do {
 		ready = poll_until(&fd, 1, deadline);
 		if (ready < 0)
@@ -215,7 +215,7 @@ static int establish(struct connection *c, bool client)
 	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
 	int err;
 
-	/* In the event they have changed places: these are for us. */
+	/* The event's initiator_depth: how many READs the client serves. */
 	if (!client && c->initiator_depth < 1) {
 		print_error(0, "the client serves no RDMA READ");
 		print_hint("is the peer an rping, or a rdma_ping?");
@@ -226,7 +226,7 @@ static int establish(struct connection *c, bool client)
 		return -1;
 	err = expect(c, RDMA_CM_EVENT_ESTABLISHED);
 	if (err || c->state != IBV_QPS_RTS)
-		return err;	/* in ERR already? The first wait tells why */
+		return err;	/* not in RTS: play() will see why */
 	return failed(ibv_modify_qp(c->id->qp, &attr, IBV_QP_MIN_RNR_TIMER),
 		      "ibv_modify_qp(MIN_RNR_TIMER)");
 }
@@ -272,7 +272,7 @@ static int connect_and_play(struct connection *c, struct rounds r,
 	if (!err)
 		err = play(c, &r, args);
 
-	/* 6. The client disconnects first. The server's answer is its event. */
+	/* 6. The client disconnects first; the event: the server has, too. */
 	if (!err)
 		err = called(c, "rdma_disconnect", rdma_disconnect(c->id));
 	if (!err && args->client)

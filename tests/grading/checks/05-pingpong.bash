@@ -6,7 +6,7 @@ points 05.2 2 exercise 'posts receives, each into its slot' 'man 3 ibv_post_recv
 points 05.3 2 exercise 'sends a slot, all of it' 'man 3 ibv_post_send'
 points 05.4 5 exercise 'sends four at a time, and only with credits' 'man 3 ibv_poll_cq'
 points 05.5 4 exercise 'receives, posts again, gives credits' 'man 3 ibv_poll_cq'
-points 05.6 3 broken 'broken.c sends all its messages' 'man 3 ibv_post_send'
+points 05.6 3 broken 'broken.c sends all its messages' 'man 3 ibv_post_recv'
 
 # $1 is right_psns, or : if messages may have come, which change the PSNs. $2: bytes of a slot.
 until_connected() {

@@ -41,7 +41,7 @@
 #include "../common/options.h"
 
 #define ROOM 256		/* receives that are posted, and completions */
-#define TIMEOUT 10		/* seconds that the sender may be silent */
+#define TIMEOUT 10		/* seconds, to connect to the sender */
 
 /* What the receiver has, and what it has done so far. */
 struct receiver {
@@ -128,9 +128,10 @@ static int drain(struct receiver *r)
 
 /*
  * TODO 03.4: call the three functions above, in the right order, until r->taken
- * is @count: those of the first burst count, too. Take every message, also one
- * that raises no event, but sleep while none comes.
- * Returns 0, or -1 if one of them did. Read wait_for() in cq_channel.c first.
+ * is @count. The messages of the first burst are in r->taken already. Take
+ * every message, also one that raises no event, but sleep while none comes.
+ * Returns 0, or -1 if one of the three functions returned -1. Read wait_for()
+ * in cq_channel.c first.
  */
 static int take_all(struct receiver *r, int count)
 {

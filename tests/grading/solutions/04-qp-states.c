@@ -208,7 +208,7 @@ int main(int argc, char *argv[])
 	struct ibv_pd *pd = NULL;
 	struct ibv_cq *cq = NULL;
 	struct ibv_qp *qp[2] = { NULL };
-	struct peer end[2];	/* A as B sees it, and B as A sees it */
+	struct peer end[2];	/* what to know of A, and of B */
 	struct ibv_port_attr port;
 	uint32_t new_psn;
 	int victim, err, status = EXIT_FAILURE;
@@ -248,7 +248,7 @@ int main(int argc, char *argv[])
 		printf("%c: QPN 0x%06x\n", 'A' + i, end[i].qpn);
 	}
 
-	/* 2. Straight to RTR: what does the device say to that? */
+	/* 2. Straight to RTR: that has to be refused. */
 	err = to_rtr(qp[0], &end[1]);
 	if (err > 0)
 		printf("RESET -> RTR: %s\n", strerrorname_np(err));

@@ -24,7 +24,7 @@
  *	CHECKPOINT connected
  *	got 3000 bytes 0x6b8b4567
  *	CHECKPOINT credit
- *	got 712 bytes 0x327b23c6
+ *	got 2712 bytes 0x327b23c6
  *	...
  *
  * See ibv_modify_qp(3), ibv_post_send(3), ibv_post_recv(3), ibv_poll_cq(3).
@@ -123,9 +123,9 @@ static int connect_qp(struct ibv_qp *qp, int gid_index,
 }
 
 /*
- * TODO 05.2: post a receive into slot @slot, that is @side->size bytes, which
- * begin @slot * @side->size bytes after the first. Let the number of the slot
- * be its wr_id. Return 0, or -1 if it failed. See post_receive() in pingpong.c.
+ * TODO 05.2: post a receive into slot @slot: @side->size bytes, which begin
+ * @slot * @side->size bytes after @side->memory. Let the number of the slot be
+ * its wr_id. Return 0, or -1 if it failed. See post_receive() in pingpong.c.
  */
 static int post_receive(const struct side *side, int slot)
 {
@@ -194,7 +194,7 @@ static int give_credits(struct side *side, uint32_t count)
 	return failed(ibv_post_send(side->qp, &wr, &bad_wr), "a credit");
 }
 
-/* Given: the message in slot @slot, of @size bytes, maybe none. Returns 0. */
+/* Given: print the message in slot @slot, of @size bytes or 0. Returns 0. */
 static int take(const struct side *side, uint64_t slot, size_t size)
 {
 	uint32_t begin = 0;
@@ -241,9 +241,9 @@ static int next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
  * is free: one that was never used, or whose last send has completed (opcode
  * IBV_WC_SEND). Otherwise wait for a completion. If it is that of a receive
  * (IBV_WC_RECV), credits have come: wc.imm_data is how many, in network byte
- * order. That receive is used up, so post it again. Return 0 when all sends
- * have completed, or -1 if anything failed. See transfer() in pingpong.c, and
- * the sketch in the chapter.
+ * order. That receive, of slot wc.wr_id, is used up: post it again. Return 0
+ * when all sends have completed, or -1 if anything failed. See the sketch under
+ * "Exercise" in the chapter, and send_all() in send_window.c.
  */
 static int send_all(const struct side *side, int count)
 {
@@ -279,13 +279,13 @@ static int send_all(const struct side *side, int count)
 }
 
 /*
- * TODO 05.5: receive @count messages. Give each to take(), with its slot and
- * its length, which is wc.byte_len. Then post that receive again, and after
- * that give the peer a credit for it, alone or together with others, for the
- * last ones as well. Completions of the credits that you have sent come to the
- * same queue: they are no messages, so go on to the next one if the opcode is
- * not IBV_WC_RECV. Return 0, or -1 if anything failed. See transfer() in
- * pingpong.c.
+ * TODO 05.5: receive @count messages. Give each to take(), with its slot, which
+ * is wc.wr_id, and its length, which is wc.byte_len. Then post that receive
+ * again, and after that give the peer a credit for it, alone or together with
+ * others. In the end it must have one for each message. Completions of the
+ * credits that you have sent come to the same queue: they are no messages, so
+ * go on to the next one if the opcode is not IBV_WC_RECV. Return 0, or -1 if
+ * anything failed. See transfer() in pingpong.c.
  */
 static int receive_all(struct side *side, int count)
 {

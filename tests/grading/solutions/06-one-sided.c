@@ -61,7 +61,7 @@ struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;	/* our memory, */
-	uint64_t *memory;	/* where it begins; two numbers have room */
+	uint64_t *memory;	/* where it begins; lock: two numbers */
 	size_t size;		/* and how long it is */
 	int sock;		/* the TCP connection to the peer */
 	struct remote buffer;	/* write: the peer's memory */
@@ -111,11 +111,12 @@ static int next_completion(const struct side *side, struct ibv_wc *wc)
 }
 
 /*
- * TODO 06.2: wait until the peer has written, and set *@imm to its immediate
- * value, a nonce (a number used once), in host byte order. The completion that
- * shows this has the opcode IBV_WC_RECV_RDMA_WITH_IMM; completions of our own
- * writes may come before it. A receive is used up then: post another. Return
- * 0, or -1 if anything failed. See look() in one_sided.c.
+ * TODO 06.2: wait until the peer has written, and set *@imm to the immediate
+ * value of that write, in host byte order. It is a nonce, which is a number
+ * that is used only once. The completion that shows this has the opcode
+ * IBV_WC_RECV_RDMA_WITH_IMM; completions of our own writes may come before it.
+ * A receive is used up then: post another. Return 0, or -1 if anything failed.
+ * See look() in one_sided.c.
  */
 static int receive_nonce(const struct side *side, uint32_t *imm)
 {
@@ -350,10 +351,10 @@ static int introduce(struct side *side, struct ibv_context *context, bool lock)
 		return -1;
 	puts("exchanged");
 	/*
-	 * The timeout is 0: nothing is sent again for want of an ACK. Only this
-	 * exercise may do that: on one machine no packet is lost.
-	 * No fence is needed here. On Soft-RoCE a READ with a fence would wait
-	 * for ever if it was sent again: see docs/errors.md.
+	 * The timeout is 0: nothing is sent again if an ACK is missing. Only
+	 * this exercise may do that: on one machine no packet is lost. No fence
+	 * is needed here. On Soft-RoCE a READ with a fence would wait for ever
+	 * if it was sent again: see docs/errors.md.
 	 */
 	return connection_start(side->qp, &path, depth, 0, &local, &remote);
 }
