@@ -30,7 +30,8 @@
 
 /*
  * TODO 01.1: return the number of the device's first ACTIVE port, or 0 if it
- * has none. Ports count from 1. See print_device() in devices.c.
+ * has none. Ports count from 1. See print_device() and print_port() in
+ * devices.c.
  */
 static int active_port(struct ibv_context *context)
 {
@@ -64,7 +65,8 @@ static int find_gid(struct ibv_context *context, int port,
  * TODO 01.4: open the first device in the list that has an ACTIVE port and, on
  * the first such port, a GID for which is_ipv4_v2() is true. Set *@gid, and
  * return the open device. Close every device that you opened and did not
- * choose. Return NULL if no device has both. See show() in devices.c.
+ * choose. If one can't be opened, go on with the next. Return NULL if no device
+ * has both. See show() in devices.c.
  */
 static struct ibv_context *choose(struct ibv_device **list,
 				  struct ibv_gid_entry *gid)

@@ -3,11 +3,11 @@
  *
  *	exercise LENGTH RIGHTS...
  *
- * Registers one buffer of LENGTH bytes, once for each RIGHTS. The letters are
- * L for IBV_ACCESS_LOCAL_WRITE, W for REMOTE_WRITE, R for REMOTE_READ and A
- * for REMOTE_ATOMIC; a - adds no right. The device must refuse some of the
- * combinations. Such a refusal is not a failure of your program: print the
- * name of the error and go on.
+ * Registers one buffer of LENGTH bytes, once for each RIGHTS. The letters are L
+ * for IBV_ACCESS_LOCAL_WRITE, W for REMOTE_WRITE, R for REMOTE_READ and A for
+ * REMOTE_ATOMIC; a - adds no right. Try all combinations, and let the device
+ * decide: it refuses some of them. Such a refusal is not a failure of your
+ * program: print the name of the error and go on.
  *
  *	$ exercise 3000 L LR W
  *	L: lkey 0x00000bd6 rkey 0x00000000

@@ -80,8 +80,9 @@ static int arm(struct receiver *r)
 /*
  * TODO 03.2: sleep until there is an event, take it, and add 1 to r->events.
  * Leave the acknowledging to TODO 03.5. Returns 0, or -1 after an error
- * message. Read sleep_until_event() in cq_channel.c first. Here, no deadline is
- * asked for, so you can do without its poll(2).
+ * message. Read sleep_until_event() in cq_channel.c first. Leave out its
+ * deadline, because the sensor may be silent for a long time: return 0 only
+ * when you have taken an event.
  */
 static int next_event(struct receiver *r)
 {

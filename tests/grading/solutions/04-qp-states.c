@@ -48,8 +48,8 @@ struct peer {
 /*
  * TODO 04.1: take the queue pair from RESET to INIT, on port PORT. Return what
  * ibv_modify_qp() returns: 0 or an errno value. See to_init() in qp_states.c.
- * You may choose all attributes that no TODO of this chapter names, such as
- * rights and timers.
+ * Attributes that no TODO of this file names, such as rights and timers, may
+ * have any value that works.
  */
 static int to_init(struct ibv_qp *qp)
 {
@@ -117,7 +117,7 @@ static int to_rts(struct ibv_qp *qp, uint32_t psn)
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = psn,
 		.max_rd_atomic = 1,
-		.retry_cnt = 7,
+		.retry_cnt = 6,
 		.rnr_retry = 7,
 		.timeout = 14,
 	};
@@ -132,8 +132,8 @@ static int to_rts(struct ibv_qp *qp, uint32_t psn)
 /*
  * TODO 04.4: ask the device for the state and for both PSNs, and print them as
  * "NAME: state 3, sq_psn 0x111111, rq_psn 0x222222": the state as a number, the
- * PSNs in six hex digits. If asking fails, do not print that. See show() in
- * qp_states.c.
+ * PSNs in six hex digits. Name all three in the mask. If asking fails, print no
+ * such line. See show() in qp_errors.c.
  */
 static void read_back(const char *name, struct ibv_qp *qp)
 {
