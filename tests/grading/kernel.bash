@@ -284,7 +284,7 @@ read_back() {
 		masks[$call]=$((${masks[$call]:-0} | ${mask#mask=}))
 	done
 	for mask in "${masks[@]}"; do ((all += (mask & 0x11001) == 0x11001)); done
-	evidence="ibv_query_qp() asked for state, sq_psn and rq_psn at once of $all queue pairs, not 2"
+	evidence="ibv_query_qp() asked for state, sq_psn and rq_psn of $all queue pairs, not 2"
 	((all >= 2))
 }
 

@@ -125,7 +125,7 @@ delivered() {
 	counted rdma_sends
 	calls_of create
 	evidence+=", exit status $status, ${#calls[@]} queue pairs"
-	((${#found[@]} == 1 && value && !status && ${#calls[@]} == 2)) && received 1
+	((${#found[@]} && value && !status && ${#calls[@]} == 2)) && received "${#found[@]}"
 }
 
 check_broken() {

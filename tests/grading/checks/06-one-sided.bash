@@ -10,7 +10,7 @@ points 06.6 2 exercise 'adds to the counter, and nothing is lost' 'man 3 ibv_pos
 points 06.7 3 broken 'broken.c writes all of the text' 'man 3 ibv_post_send'
 
 reposts() {
-	reposted "$receives" "$taken" && ! peer_said '*RNR*' && ! printed 'exercise: ibv_post_recv: E*'
+	reposted "$prepared" "$taken" && ! peer_said '*RNR*' && ! printed 'exercise: ibv_post_recv: E*'
 }
 
 # check_write PORT SIZE ITERS [ADDRESS]: the program connects; or it waits, and the peer does.
@@ -22,7 +22,7 @@ check_write() {
 	expect 06.1 "there should be a region of $2 bytes" has_region "$2" &&
 		expect 06.1 "the peer should have the right to write, and no other" may_only_write || return
 	look_at_queues
-	receives=$waiting
+	prepared=$waiting
 	go
 	until_peer all && at answered && look_at_queues
 	expect 06.1 "the peer could not write" peer_said 'written*' &&
@@ -93,7 +93,7 @@ check_lock() {
 }
 
 check_exercise() {
-	local port size iters rounds others args nth what why i next n receives=16
+	local port size iters rounds others args nth what why i next n prepared=16
 	watch_registrations && watch_modify && random port 20000 30000
 	random size 1500 9000 && ((size |= 1)) # odd: to round it up is seen
 	random iters 34 40 # more than a queue has room for: each has to be posted again
@@ -111,9 +111,9 @@ check_exercise() {
 	beside=("${args[@]}" 10.9.0.1)
 	# The first ones are main()'s: 16, if check_write() has not counted others.
 	must_heed 06.2 "ibv_post_recv() failed, and receive_nonce() did not return -1" \
-		ibv_post_recv $((receives + nth)) '*' exercise "${args[@]}"
+		ibv_post_recv $((prepared + nth)) '*' exercise "${args[@]}"
 	find_lines 'got 0x[0-9a-f]{8}'
-	if ((${#found[@]} >= receives - 1 + nth)); then fail 06.2 "it went on without a receive"; fi
+	if ((${#found[@]} >= prepared - 1 + nth)); then fail 06.2 "it went on without a receive"; fi
 	must_heed 06.2 "a receive completed with an error, and receive_nonce() did not return -1" \
 		completion 1 '*' exercise "${args[@]}"
 	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
