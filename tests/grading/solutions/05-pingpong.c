@@ -149,8 +149,9 @@ static int post_receive(const struct side *side, int slot)
 
 /*
  * TODO 05.3: send all bytes of slot @slot, without an immediate value
- * (IBV_WR_SEND), and ask for a completion. Let the number of the slot be the
- * wr_id. Return 0, or -1 if it failed. See post_send() in pingpong.c.
+ * (IBV_WR_SEND), and ask for a completion (IBV_SEND_SIGNALED). Let the number
+ * of the slot be the wr_id. Return 0, or -1 if it failed. See post_send() in
+ * pingpong.c.
  */
 static int post_send(const struct side *side, int slot)
 {

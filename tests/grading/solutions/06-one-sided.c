@@ -138,8 +138,9 @@ static int receive_nonce(const struct side *side, uint32_t *imm)
 /*
  * TODO 06.3: write all bytes of our memory into @side->buffer, by RDMA WRITE
  * with the immediate value @imm, which is in host byte order. Ask for a
- * completion, but don't wait for it here: receive_nonce() takes it out of the
- * queue. Return what ibv_post_send() returns. See perform() in one_sided.c.
+ * completion (IBV_SEND_SIGNALED), but don't wait for it here: receive_nonce()
+ * takes it out of the queue. Return what ibv_post_send() returns. See perform()
+ * in one_sided.c.
  */
 static int answer(const struct side *side, uint32_t imm)
 {
@@ -233,8 +234,8 @@ static int take_lock(const struct side *side, uint64_t number)
 /*
  * TODO 06.6: add 1 to the peer's counter, while we hold the lock: READ it into
  * side->memory[1], wait for the completion, add 1 there, WRITE it back, and
- * wait again: the lock may be released only when the WRITE is complete. Return
- * 0, or -1 if anything failed. See perform() in one_sided.c.
+ * wait for the completion of the WRITE, too: only then may the lock be
+ * released. Return 0, or -1 if anything failed. See perform() in one_sided.c.
  */
 static int add_one(const struct side *side)
 {
