@@ -567,8 +567,10 @@ reposted() {
 
 # Four messages have come: has it taken some, and posted no more receives since than those?
 posts_after_taking() {
-	prints 'got .*' 'got.*' || return
+	# In this order, because a second thread may give the credits.
 	look_at_queues
+	read_output
+	prints 'got .*' 'got.*' || return
 	evidence="${#found[@]} messages taken, $waiting receives posted again"
 	((waiting <= ${#found[@]}))
 }

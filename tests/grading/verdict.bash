@@ -258,11 +258,12 @@ ends_there() {
 # waits. Nobody knows which error it is; in WHY and in PATTERN, ERROR is its name.
 must_heed() {
 	local progress_function=wakes deadline=5 patience=3000 errors=()
-	shuffle errors 'EIO 5' 'ENOMEM 12' 'EFAULT 14' 'EBUSY 16'
+	# None after which a program may try again: that can take it as long as any wait.
+	shuffle errors 'EIO 5' 'EFAULT 14' 'ENXIO 6' 'ENODEV 19'
 	# A full queue is the error that some try again after: for ever, or for as long as any wait of
 	# the exercises, which is 10 seconds. A second thread may wait so long for its completion.
 	if [[ $3 == ibv_post_send ]]; then
-		errors=('ENOMEM 12' 'EIO 5') deadline=12
+		errors=('ENOMEM 12' 'EIO 5') deadline=12 patience=12000
 	fi
 	local name=${errors[0]% *}
 	fails "$3" "$4" "${errors[0]#* }"

@@ -740,8 +740,7 @@ static bool has_lock;
 static void try_begins(const struct ibv_send_wr *wr)
 {
 	const bool is_try = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP &&
-			    wr->wr.atomic.compare_add == 0 &&
-			    wr->wr.atomic.swap != 0 && wr->num_sge;
+			    wr->wr.atomic.compare_add == 0 && wr->num_sge;
 
 	if (is_try && has_lock)
 		tell(AGAIN);
@@ -816,17 +815,18 @@ static long long now_ms(void)
 	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
+static long long lag_end;	/* when the completion that is kept comes */
+
 /* ibv_poll_cq(), with the first completion of a WRITE as late as "lag" says. */
 static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
 	static enum { FIRST, KEPT, SECOND, OVER } state;
 	static struct ibv_wc kept;
 	static struct ibv_cq *kept_of;
-	static long long end;
 	int taken;
 
 	if (count > 0 && cq == kept_of &&
-	    (state == SECOND || (state == KEPT && now_ms() >= end))) {
+	    (state == SECOND || (state == KEPT && now_ms() >= lag_end))) {
 		state = OVER;
 		*wc = kept;
 		return 1;
@@ -840,7 +840,7 @@ static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 			taken--;
 			memmove(&wc[i], &wc[i + 1], (taken - i) * sizeof(*wc));
 			i--;
-			end = now_ms() + lag;
+			lag_end = now_ms() + lag;
 			kept = this;
 			kept_of = cq;
 			state = KEPT;
@@ -953,6 +953,8 @@ static int arm(struct ibv_cq *cq, int solicited_only)
 		tell(ARMS);
 		wait_for_grader();
 	}
+	/* No event will come for a completion that is kept: it comes now. */
+	lag_end = 0;
 	err = real_req_notify_cq(cq, solicited_only);
 	newly_armed = true;
 	if (late && cq->channel) {
@@ -1062,10 +1064,16 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
 /* The SEND that is being made by the extended functions. */
 static void wr_send(struct ibv_qp_ex *qp)
 {
-	tell(SENT);
-	pthread_mutex_lock(&queues);
-	sends++;
-	pthread_mutex_unlock(&queues);
+	const bool refused = strcmp(failing.verb, "ibv_post_send") == 0 &&
+			     failing.calls + 1 >= failing.from;
+
+	/* wr_complete() may refuse it. */
+	if (!refused) {
+		tell(SENT);
+		pthread_mutex_lock(&queues);
+		sends++;
+		pthread_mutex_unlock(&queues);
+	}
 	real_wr_send(qp);
 }
 
@@ -1298,17 +1306,6 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 static bool was_in_err;	/* a queue pair has been, and is set up again */
 
-/*
- * The library sets the member to the state that was asked for last, which need
- * not be the one that the device is in now. On the way out of ERR a program may
- * rely on it, because there it has asked for each state itself.
- */
-static void hide_state(struct ibv_qp *qp)
-{
-	if (!was_in_err)
-		qp->state = IBV_QPS_UNKNOWN;
-}
-
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	static const char *const names[][2] = {
@@ -1337,9 +1334,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (err)
 		return err;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
-	err = real(qp, attr, mask);
-	hide_state(qp);
-	return err;
+	return real(qp, attr, mask);
 }
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
@@ -1353,9 +1348,14 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		return err;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_qp", "IBVERBS_1.1");
 	err = real(qp, attr, mask, init);
-	hide_state(qp);
-	/* After the way out of ERR nothing can have been sent yet. */
-	if (!was_in_err) {
+	/*
+	 * After the way out of ERR nothing can have been sent yet. In the
+	 * struct there is the state that was asked for last, which need not be
+	 * the one that the device is in: who has asked the device prints that.
+	 */
+	if (sent && !was_in_err) {
+		if (qp->state == IBV_QPS_RTS)
+			qp->state = IBV_QPS_UNKNOWN;
 		attr->sq_psn = (attr->sq_psn + sent) & 0xffffff;
 		attr->rq_psn = (attr->rq_psn + received) & 0xffffff;
 	}

@@ -122,7 +122,7 @@ check_errors() {
 			"$what" 1 '*connecting the queue pair: ERROR*' exercise "$@"
 	done
 	for what in "05.2 ibv_post_recv $nth post_receive connected" \
-		'05.5 completion 1 receive_all credit' "05.5 ibv_post_recv $((4 + nth)) receive_all -" \
+		'05.5 completion 1 receive_all -' "05.5 ibv_post_recv $((4 + nth)) receive_all -" \
 		"05.5 ibv_post_send $nth receive_all -" "05.3 ibv_post_send $nth post_send()/send_all -" \
 		"05.4 completion $nth send_all -" '05.4 ibv_post_recv 5 send_all -'; do
 		read -r id verb call function next <<<"$what"

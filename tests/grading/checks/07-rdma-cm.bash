@@ -119,12 +119,12 @@ serve() {
 # refuse() returns what rdma_reject() does: here, an error.
 check_error() {
 	local deadline=5 version=0
-	world[private-data]=0 && fails rdma_reject 1 12
+	world[private-data]=0 && fails rdma_reject 1 5
 	serves && peer client "$port" 1 missing 10.9.0.1
 	if at connected; then fail 07.5 "a server of version 0 accepted a client that sent no hello"; fi
 	finish
 	meets_error 07.3 &&
-		expect 07.3 "rdma_reject() failed, and refuse() did not return that" notices '*' ENOMEM
+		expect 07.3 "rdma_reject() failed, and refuse() did not return that" notices '*' EIO
 }
 
 check_broken() {
