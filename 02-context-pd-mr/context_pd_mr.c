@@ -212,7 +212,7 @@ int main(int argc, char *argv[])
 	if (print_limits(context))
 		goto out;
 
-	/* 3. Protection domain: its queue pairs can use its memory alone. */
+	/* 3. Protection domain: a queue pair can use only memory of its own. */
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;

@@ -193,7 +193,7 @@ static int perform_many(const struct side *side)
 		if (perform(side, &add))
 			return -1;
 
-		/* After --timeout (1 s or more) without a word it gives up. */
+		/* The target gives up after --timeout, of 1 s or more. */
 		now = clock_ns(CLOCK_MONOTONIC);
 		if (now - told > NS_PER_S / 4) {
 			if (connection_tell(side->sock, BUSY))

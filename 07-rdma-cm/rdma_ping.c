@@ -272,7 +272,7 @@ static int connect_and_play(struct connection *c, struct rounds r,
 	if (!err)
 		err = play(c, &r, args);
 
-	/* 6. The client disconnects first; the event: the server has, too. */
+	/* 6. The client disconnects first, and waits until the server has. */
 	if (!err)
 		err = called(c, "rdma_disconnect", rdma_disconnect(c->id));
 	if (!err && args->client)

@@ -142,7 +142,7 @@ check_broken() {
 	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
 	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0'
 	run broken 10.5.5.1 2
-	expect 07.6 "event and identifier should be freed without a device, too" all_destroyed || return
+	expect 07.6 "with no device, too: acknowledge the event, destroy the id" all_destroyed || return
 	fails rdma_get_cm_event 2 110
 	run broken 10.9.0.1 3
 	if printed '*UNKNOWN EVENT*'; then fail 07.6 "it read the event after it was acknowledged"; fi
