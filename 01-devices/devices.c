@@ -281,7 +281,7 @@ int main(int argc, char *argv[])
 	if (kept)
 		print_choice(kept, &chosen);
 	else if (status == EXIT_SUCCESS)
-		puts("no port is ACTIVE, which later chapters need");
+		puts("no ACTIVE port with a GID, which later chapters need");
 
 out:
 	/* 4. Free the list, and with it the devices that are not open. */

@@ -3,7 +3,7 @@
  *
  * ibv_poll_cq() copies each completion whole. An extended CQ shows you one
  * completion at a time where it lies. You choose when you create the CQ which
- * fields a completion shall have. That is cheaper, because the other fields
+ * fields a completion must have. That is cheaper, because the other fields
  * are not filled in, and it leaves room for more of them, such as the time at
  * which the completion was made.
  *
@@ -172,7 +172,7 @@ int main(int argc, char *argv[])
 		goto out;
 	printf("device: %s, port %d\n", ibv_get_device_name(device), port);
 
-	/* 2. Extended CQ: choose the fields that a completion shall have. */
+	/* 2. Extended CQ: choose the fields that a completion must have. */
 	cq = create_cq(context);
 	if (!cq || loopback_create(&loop, pd, ibv_cq_ex_to_cq(cq), port))
 		goto out;

@@ -254,7 +254,10 @@ static int sleep_and_look(const struct side *side)
 	return 0;
 }
 
-/* 7. A queue pair in INIT, with a receive for the WRITE_WITH_IMM. */
+/*
+ * 7. A queue pair in INIT, with a receive for the WRITE_WITH_IMM. Both sides
+ * prepare alike, although only the target uses its RIGHTS and its receive.
+ */
 static int create_qp(struct ibv_pd *pd, struct ibv_cq *cq, int port_num,
 		     struct ibv_qp **qp)
 {

@@ -187,7 +187,7 @@ theirs() { awk -f "$to_facts/facts.awk" -f "$to_facts/theirs.awk" <<<"$1" | sort
 	ip link set eth0 down
 	run -0 limited "$devices"
 	assert_line "  port 1: down"
-	assert_line "no port is ACTIVE, which later chapters need"
+	assert_line "no ACTIVE port with a GID, which later chapters need"
 	refute_line --partial "*"
 
 	add_rxe_1
