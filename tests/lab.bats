@@ -843,9 +843,17 @@ hanging_kvm() {
 	assert_output $'RUN: ${{ inputs.run\nPAIR: ${{ inputs.pair\nKERNEL: ${{ inputs.kernel'
 }
 
-@test "clean: removes the cache" {
+@test "clean: removes the cache, and nothing else that is in its folder" {
 	export LAB_CACHE=$scratch/cache
-	mkdir -p "$LAB_CACHE/parts-x"
+	mkdir -p "$LAB_CACHE"/{parts-0123456789abcdef,web-state-0123456789abcdef,kernel/6.1} \
+		"$LAB_CACHE"/{parts-list,web-site}
+	: >"$LAB_CACHE/vmlinux-6.1"
+	run -0 limited "$lab" clean
+	run -0 ls "$LAB_CACHE"
+	assert_output $'parts-list\nweb-site'
+	rmdir "$LAB_CACHE"/*
+	mkdir "$LAB_CACHE/new"
 	run -0 limited "$lab" clean
 	[[ ! -e $LAB_CACHE ]]
+	run -0 limited "$lab" clean
 }
