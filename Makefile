@@ -143,7 +143,7 @@ serve-web: web ## shows that site on localhost; PORT=8000
 
 ##@ Exercises: exercise.c and broken.c of chapter NN
 # check-03 checks the exercises of chapter 03, as often as you like.
-exercises := $(patsubst %/,%,$(dir $(wildcard [0-9][0-9]-*/exercise.c)))
+exercises := $(patsubst tests/grading/checks/%.bash,%,$(wildcard tests/grading/checks/*.bash))
 # $1: the number; $2: the folder.
 define exercise_rules
 .PHONY: check-$1 try-$1 hint-$1 diff-$1 reset-$1
@@ -202,12 +202,12 @@ handout: ## DIR=folder: a new tree for a class, without solutions
 test: ## all programs on a real Soft-RoCE device, and what runs and grades them
 	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
-	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run $(TESTS)
+	$(Q)BUILD="$(abspath $(BUILD))/test" tests/run $(TESTS)
 test-all: ## the same with sanitizers, the analyzers, and all that takes long
 	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
-	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run --all $(TESTS)
+	$(Q)BUILD="$(abspath $(BUILD))/test" tests/run --all $(TESTS)
 
 .PHONY: test-corpus
 test-corpus: $(peer) ## do the grades deserve trust? SEEDS=10 for more
@@ -217,10 +217,10 @@ test-corpus: $(peer) ## do the grades deserve trust? SEEDS=10 for more
 .PHONY: test-book test-arm64
 test-book: ## the book, in headless Chromium
 	$(Q)tests/lab/packages test book
-	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run book
+	$(Q)BUILD="$(abspath $(BUILD))/test" tests/run book
 test-arm64: ## guests of another root and processor, emulated
 	$(Q)tests/lab/packages test arm64
-	$(Q)BUILD="$$PWD/$(BUILD)/test" tests/run arm64
+	$(Q)BUILD="$(abspath $(BUILD))/test" tests/run arm64
 
 .PHONY: test-web
 test-web: web ## the web site, in headless Chromium
@@ -231,30 +231,30 @@ test-web: web ## the web site, in headless Chromium
 torture: $(programs) $(peer) ## everything that can fail is made fail; PARTS="calls wire"
 	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) SAN=1 build
-	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run $(PARTS)
+	$(Q)BUILD="$(abspath $(BUILD))" tests/torture/run $(PARTS)
 soak: $(programs) ## a million round trips, and hundreds of pairs
 	$(Q)tests/lab/packages test
-	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/torture/run soak
+	$(Q)BUILD="$(abspath $(BUILD))" tests/torture/run soak
 
 .PHONY: bench
 bench: $(programs) $(OUT)/tests/bench/udp_pingpong ## how fast, next to others; ROUNDS=3 SIZES="64 4096"
 	$(Q)tests/lab/packages bench
-	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/bench
+	$(Q)BUILD="$(abspath $(BUILD))" tests/bench/bench
 
 .PHONY: bench-lab
 bench-lab: $(programs) $(peer) ## how long a person waits: guests, programs, checks; ROUNDS=3
 	$(Q)tests/lab/packages grade bench
-	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/lab
+	$(Q)BUILD="$(abspath $(BUILD))" tests/bench/lab
 
 .PHONY: bench-calls
 bench-calls: $(programs) $(OUT)/tests/bench/udp_pingpong ## what a round trip costs: system calls, instructions, packets
 	$(Q)tests/lab/packages bench
-	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/calls
+	$(Q)BUILD="$(abspath $(BUILD))" tests/bench/calls
 
 .PHONY: bench-growth
 bench-growth: $(programs) $(peer) ## time and memory, as guests, messages and classes grow; ROUNDS=1
 	$(Q)tests/lab/packages grade bench
-	$(Q)BUILD=$(CURDIR)/$(BUILD) tests/bench/growth
+	$(Q)BUILD="$(abspath $(BUILD))" tests/bench/growth
 
 .PHONY: lint
 scripts = $(shell grep -lrI '^\#!.*bash' tests docs .ci)
@@ -293,7 +293,8 @@ packages: ## installs what `make run-NN` needs; FOR="grade test" what these need
 	$(Q)tests/lab/packages $(or $(FOR),run)
 build: export NO_INSTALL := 1
 
-# Whoever makes the first of the peers may want the others, and the worlds of chapter 01.
+# People and tests ask for the first of the peers, and so get the others, and world.so, which
+# every check loads.
 $(firstword $(peer)): | $(filter-out $(firstword $(peer)),$(peer)) $(world)
 $(world): tests/grading/world.c $(OUT)/flags | packages
 	@mkdir -p $(@D)

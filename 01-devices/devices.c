@@ -28,9 +28,9 @@
  *
  * See ibv_get_device_list(3), ibv_free_device_list(3), ibv_get_device_name(3),
  * ibv_get_device_guid(3), ibv_open_device(3), ibv_close_device(3),
- * ibv_node_type_str(3), ibv_query_port(3), ibv_port_state_str(3),
- * ibv_query_gid_ex(3); and the InfiniBand Architecture Specification, volume 1
- * (IBTA): annexes A16 on RoCE and A17 on RoCE v2.
+ * ibv_node_type_str(3), ibv_query_device(3), ibv_query_port(3),
+ * ibv_port_state_str(3), ibv_query_gid_ex(3); and the InfiniBand Architecture
+ * Specification, volume 1 (IBTA): annexes A16 on RoCE and A17 on RoCE v2.
  */
 #include <arpa/inet.h>
 #include <endian.h>

@@ -103,8 +103,8 @@ static int print_limits(struct ibv_context *context)
 	if (limit.rlim_cur == RLIM_INFINITY)
 		puts("         no RLIMIT_MEMLOCK");
 	else
-		printf("         RLIMIT_MEMLOCK: %ju bytes in all MRs\n",
-		       (uintmax_t)limit.rlim_cur);
+		printf("         RLIMIT_MEMLOCK: %ju bytes in all MRs, except "
+		       "for root\n", (uintmax_t)limit.rlim_cur);
 	return 0;
 }
 

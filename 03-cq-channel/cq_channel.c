@@ -85,7 +85,7 @@ struct counts {
 /* Ask for one event when the next completion arrives. Returns 0, or -1. */
 static int arm(struct ibv_cq *cq)
 {
-	int solicited_only = 0;	/* an event for every kind of message */
+	int solicited_only = 0;	/* any completion raises the event */
 
 	return failed(ibv_req_notify_cq(cq, solicited_only),
 		      "ibv_req_notify_cq");

@@ -33,7 +33,7 @@
  *	released: ibv_close_device
  *	released: ibv_free_device_list
  *
- * See ibv_create_cq_ex(3), which describes all of these functions but
+ * See ibv_create_cq_ex(3), which describes all of these functions except
  * ibv_cq_ex_to_cq(): that one is in <infiniband/verbs.h>.
  */
 #include <errno.h>

@@ -30,7 +30,10 @@
 /* A message to oneself takes well below a millisecond. */
 #define LOOPBACK_DEADLINE_MS 3000
 
-/* Receives that can wait for a message at the same time. */
+/*
+ * Room for receives. A receive may keep its place until its completion has been
+ * taken from your CQ. So this is how many messages you can send before you poll.
+ */
 #define LOOPBACK_ROOM 64
 
 /* Owned by the caller, who sets it to { 0 } first. */

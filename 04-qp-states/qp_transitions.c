@@ -38,7 +38,7 @@
 #include "../common/options.h"
 
 #define PSN 0x0c0c0c		/* any will do: nothing is sent */
-#define NOT_THERE 255		/* port, or GID index, that does not exist */
+#define NOT_THERE 255		/* no port; an empty entry of the GIDs */
 #define DEADLINE 3		/* in seconds; draining takes much less */
 #define STATES (IBV_QPS_ERR + 1)
 

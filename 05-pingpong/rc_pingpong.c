@@ -271,8 +271,8 @@ static int sleep_until_event(struct ibv_comp_channel *channel, int sock,
 
 	if (ibv_get_cq_event(channel, &cq, &unused))
 		return failed(errno, "ibv_get_cq_event");
-	/* Before ibv_destroy_cq(), which would wait for it. Many at a time
-	 * would be faster, because each call takes a lock. */
+	/* ibv_destroy_cq() waits until every event is acknowledged. One call
+	 * for many events would be faster, because each call takes a lock. */
 	ibv_ack_cq_events(cq, 1);
 	return 0;
 }
@@ -378,7 +378,7 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 		if (!own_kind && (sent < posted || compared < received))
 			our_turn = false;
 
-		/* 9. The answer goes out first. To compare and to measure can
+		/* 9. The answer goes out first. Comparing and measuring can
 		 * wait until it is on its way. */
 		if (our_turn && posted < opt->iters && posted - sent < SENDS) {
 			const uint8_t *from = out;
@@ -393,8 +393,8 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 			posted++;
 		}
 
-		/* Compare it. Then its buffer is free for the message after
-		 * the next one. */
+		/* Compare the message. Then its buffer is free for the one
+		 * after the next. */
 		if (compared < received) {
 			bool echo = more->check && !own_kind && posted > 0;
 

@@ -133,7 +133,8 @@ static int post_sends(const struct side *side, int first, int count)
 
 	for (int i = 0; i < count; i++) {
 		const int n = first + i;
-		/* The last, too: no later one would complete for it. */
+		/* The last send is signaled, too, because no later completion
+		 * can show that it is done. */
 		bool signaled = (n + 1) % side->every == 0 ||
 				n + 1 == side->opt->iters;
 
@@ -216,7 +217,7 @@ static int send_all(const struct side *side)
 			continue;
 		}
 
-		/* 10. A completion stands for all the sends before it, too. */
+		/* 10. A completion shows that all sends before it are done. */
 		n = take_completions(side, wc);
 		if (n < 0)
 			return -1;

@@ -250,7 +250,7 @@ static int sleep_and_look(const struct side *side)
 	printf("slept %.2f s, and used %.2f ms of CPU time\n",
 	       (double)(clock_ns(CLOCK_MONOTONIC) - start) / NS_PER_S,
 	       (double)(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / NS_PER_MS);
-	puts("the device did the work: Soft-RoCE is a part of the kernel");
+	puts("the device did the work; if it is Soft-RoCE, in the kernel");
 	return 0;
 }
 

@@ -60,7 +60,7 @@ static const struct mistake {
 	{ "rkey of another PD", .b = B_OTHER_PD },
 	{ "rkey of a released region", .b = B_RELEASED },
 	{ "1 byte beyond the region", .address = 1 },
-	{ "region has no right", .b = B_READ_ONLY },
+	{ "region is read-only", .b = B_READ_ONLY },
 	{ "queue pair has no right", .no_rights = true },
 	{ "address of an atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, .address = 1 },
 	{ "max_dest_rd_atomic is 0", IBV_WR_RDMA_READ, .no_depth_b = true },
@@ -124,7 +124,7 @@ static int destroy(struct end *end)
 	return status;
 }
 
-/* A post a request with this @mistake. Returns 0 or the errno value. */
+/* Let A post a request with this @mistake. Returns 0 or the errno value. */
 static int post(const struct end *a, const struct world *world,
 		const struct mistake *mistake)
 {

@@ -18,7 +18,10 @@
 #define REASON_STALE 10
 #define REASON_PROGRAM 28
 
-/* "ADDR_RESOLVED" and so on: the constant without what all have in front. */
+/*
+ * Returns the name of an event without the RDMA_CM_EVENT_ with which all names
+ * begin, for example "ADDR_RESOLVED".
+ */
 static inline const char *event_name(enum rdma_cm_event_type type)
 {
 	const char *name = rdma_event_str(type), front[] = "RDMA_CM_EVENT_";
@@ -29,8 +32,9 @@ static inline const char *event_name(enum rdma_cm_event_type type)
 }
 
 /*
- * The @status of an event: 0, an errno value below 0, or a reason above 0.
- * Returns @text, which has room for @size bytes.
+ * The @status of an event: 0; a reason above 0; or, below 0, an errno value of
+ * the kernel, or -1 if a call inside librdmacm has failed. Returns @text, which
+ * has room for @size bytes.
  */
 static inline const char *event_status(int status, char *text, size_t size)
 {
@@ -46,6 +50,8 @@ static inline const char *event_status(int status, char *text, size_t size)
 		snprintf(text, size, "%d, timeout", status);
 	else if (status == REASON_STALE)
 		snprintf(text, size, "%d, stale connection", status);
+	else if (status == -1)
+		snprintf(text, size, "-1, in librdmacm");
 	else if (name)
 		snprintf(text, size, "%s", name);
 	else
@@ -61,6 +67,9 @@ static inline void event_hint(enum rdma_cm_event_type type, int status)
 	else if (type == RDMA_CM_EVENT_REJECTED)
 		print_hint("the peer's program refused, or has ended: look at "
 			   "its output");
+	else if (type == RDMA_CM_EVENT_ADDR_ERROR && status == -ENODEV)
+		print_hint("the way to that address leads through an interface "
+			   "without an RDMA device: see rdma link");
 	else if (type == RDMA_CM_EVENT_ADDR_ERROR)
 		print_hint("no machine answers at that address: try ping");
 	else if (type == RDMA_CM_EVENT_DISCONNECTED)

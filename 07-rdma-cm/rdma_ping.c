@@ -42,9 +42,15 @@
 #include "events.h"
 #include "rounds.h"
 
-/* Sent again after 4.096 us * 2^14 = 67 ms; the CM would take up to 2.1 s. */
+/*
+ * A packet without an ACK is sent again after 4.096 us * 2^14 = 67 ms. With the
+ * value that the CM chooses it would be up to 2.1 s.
+ */
 #define ACK_TIMEOUT 14
-/* A sender that is too early waits 0.64 ms. The CM would take 0: 655 ms. */
+/*
+ * A sender that finds no receive tries again after 0.64 ms. The CM would set
+ * the code 0, which means 655 ms.
+ */
 #define RNR_TIMER 12
 
 #define NO_SERVER 1		/* nobody listens there, perhaps not yet */
@@ -225,8 +231,9 @@ static int establish(struct connection *c, bool client)
 		   : called(c, "rdma_accept", rdma_accept(c->id, &param)))
 		return -1;
 	err = expect(c, RDMA_CM_EVENT_ESTABLISHED);
+	/* If it is in ERR already, it takes no timer; play() reports why. */
 	if (err || c->state != IBV_QPS_RTS)
-		return err;	/* not in RTS: play() will see why */
+		return err;
 	return failed(ibv_modify_qp(c->id->qp, &attr, IBV_QP_MIN_RNR_TIMER),
 		      "ibv_modify_qp(MIN_RNR_TIMER)");
 }

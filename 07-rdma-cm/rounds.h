@@ -156,7 +156,10 @@ static inline int rounds_post_receive(struct rounds *r)
 	return failed(ibv_post_recv(r->qp, &wr, &bad_wr), "ibv_post_recv");
 }
 
-/* Send messages[@which]. Their contents never change, so nobody waits. */
+/*
+ * Send messages[@which]. Nobody writes to it again, so we need not wait until
+ * the send has completed.
+ */
 static inline int rounds_post_send(struct rounds *r, int which)
 {
 	struct ibv_sge sge = {
@@ -283,7 +286,8 @@ static inline int rounds_client(struct rounds *r)
 	struct message go_on;
 	int err, n;
 
-	/* rping's text: a number, and letters that begin with another one. */
+	/* rping's text: a number, then letters. Each round begins one letter
+	 * further on. */
 	n = snprintf(r->source, r->size, "rdma-ping-%d: ", r->done);
 	for (int i = 0; n + i < r->size; i++)
 		r->source[n + i] = (char)('A' + (i + r->done) % 58);

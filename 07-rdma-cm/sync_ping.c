@@ -58,7 +58,11 @@ static int took(struct endpoint *e, const char *name, int result)
 	return 0;
 }
 
-/* 1. An identifier that listens, or one with a queue pair: see @addr. */
+/*
+ * 1. Create an identifier. If @addr is passive (RAI_PASSIVE), it listens, and
+ * rdma_get_request() makes a queue pair like @init for each client. Otherwise
+ * the identifier gets its queue pair now.
+ */
 static int create(struct endpoint *e, struct rdma_addrinfo *addr,
 		  struct rdma_cm_id **id)
 {
@@ -77,7 +81,7 @@ static int create(struct endpoint *e, struct rdma_addrinfo *addr,
 static int prepare(struct endpoint *e)
 {
 	e->mr = rdma_reg_msgs(e->id, e->messages, sizeof(e->messages));
-	if (missing(e->mr, "rdma_reg_msgs"))
+	if (took(e, "rdma_reg_msgs", e->mr ? 0 : -1))
 		return -1;
 	return took(e, "rdma_post_recv",
 		    rdma_post_recv(e->id, NULL, e->messages[0], MESSAGE_SIZE,
@@ -106,9 +110,9 @@ static int connect_to(struct endpoint *e, struct rdma_addrinfo *addr)
 		err = rdma_connect(e->id, NULL);
 		if (!err || errno != ECONNREFUSED || tries == 20)
 			return took(e, "rdma_connect", err);
-		/* This queue pair is in ERR. Make another one. */
-		if (took(e, "rdma_dereg_mr", rdma_dereg_mr(e->mr)))
-			return -1;
+		/* Refused: this queue pair is in ERR. Make another one. */
+		if (rdma_dereg_mr(e->mr))
+			return cm_failed("rdma_dereg_mr");
 		rdma_destroy_ep(e->id);
 		e->mr = NULL;
 		e->id = NULL;
@@ -193,7 +197,7 @@ int main(int argc, char *argv[])
 		err = serve(&e, addr) || receive_message(&e) ||
 		      send_message(&e);
 
-	/* 5. If the peer has disconnected first, this is our answer. */
+	/* 5. Disconnect. If the peer has done so first, this is our answer. */
 	if (!err && !took(&e, "rdma_disconnect", rdma_disconnect(e.id)))
 		status = EXIT_SUCCESS;
 

@@ -18,8 +18,9 @@ static const char *usual_cause(enum ibv_wc_status status)
 	 */
 	case IBV_WC_LOC_LEN_ERR:
 	case IBV_WC_LOC_QP_OP_ERR:
-		return "the message was longer than the receive, an SGE is "
-		       "outside its memory region, or the port went down";
+		return "the message was longer than the receive, an SGE has a "
+		       "wrong lkey or is outside its memory region, or the "
+		       "port went down";
 	case IBV_WC_REM_OP_ERR:
 		return "the message was longer than the receive, or the peer "
 		       "ended while it came: look at its output";
@@ -27,13 +28,14 @@ static const char *usual_cause(enum ibv_wc_status status)
 		return "the message was longer than the receive, or the "
 		       "peer's queue pair does not permit the operation";
 	case IBV_WC_LOC_PROT_ERR:
-		return "an SGE is not inside the memory region of its lkey";
+		return "an SGE is not inside the memory region of its lkey, or "
+		       "that region does not allow local writes";
 	case IBV_WC_REM_ACCESS_ERR:
 		return "the peer's region does not allow this, the rkey is "
 		       "wrong, or not all bytes are inside the region";
 	case IBV_WC_WR_FLUSH_ERR:
 		return "the queue pair was in the state ERR already; look for "
-		       "an earlier error";
+		       "an earlier error, and if there is none, check the lkey";
 	default:
 		return "docs/errors.md explains the status codes";
 	}

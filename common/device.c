@@ -60,19 +60,17 @@ struct ibv_device *device_choose(struct ibv_device **list, const char *name,
 	bool found = false;
 
 	for (int i = 0; list[i]; i++) {
-		int number = 0;
-
 		if (name && strcmp(name, ibv_get_device_name(list[i])) != 0)
 			continue;
 
 		found = true;
-		if (port)
-			number = find_port(list[i], *port);
-		if (port && !number)
-			continue;
+		if (port) {
+			int number = find_port(list[i], *port);
 
-		if (port)
+			if (!number)
+				continue;
 			*port = number;
+		}
 		return list[i];
 	}
 

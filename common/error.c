@@ -50,7 +50,7 @@ static void print_line(int err, const char *format, va_list args)
 
 	vsnprintf(text, sizeof(text), format, args);
 	if (err) {
-		/* The kernel uses a few that the C library has no name for. */
+		/* Some errno values of the kernel have no name in libc. */
 		const char *name = strerrorname_np(err);
 
 		snprintf(reason, sizeof(reason), ": %s (%s)",

@@ -111,8 +111,8 @@ static int receive(int sock, char *msg, size_t size, const char *what,
 			    what, *got, size, timeout);
 	else
 		print_error(n < 0 ? errno : 0,
-			    "receiving %s: the peer closed "
-			    "the connection after %zu of %zu bytes",
+			    "receiving %s: the connection ended "
+			    "after %zu of %zu bytes",
 			    what, *got, size);
 	if (*got > 0)
 		print_hint("this came: \"%s\"",
@@ -157,7 +157,8 @@ int exchange_receive_address(int sock, struct address *theirs)
 	size_t got;
 
 	if (receive(sock, text, sizeof(text), "the peer's address", &got)) {
-		/* It read our GID, and then could not use its own. */
+		/* An ibv_rc_pingpong without -g has read our GID and ends now,
+		 * because it has no GID of its own to send from. */
 		if (got == 0 && peer_closed(sock) == 1)
 			print_hint("if it is an ibv_rc_pingpong, it needs -g "
 				   "on RoCE");

@@ -2,8 +2,9 @@
  * The TCP side channel, over which two queue pairs learn of each other before
  * either can send. It speaks the language of rdma-core's ibv_rc_pingpong.
  *
- * @timeout is in seconds. The first four functions give the socket this
- * timeout, and from then on no call here waits longer than that. (Looking up a
+ * @timeout is in seconds. exchange_connect(), exchange_serve() and
+ * exchange_serve_address() wait no longer than that, and give it to the socket.
+ * From then on, no call waits longer to send, or to receive. (Looking up a
  * host's name is the exception: the system's resolver has its own limits.)
  *
  * The functions that return a socket return -1 after an error message; all
@@ -35,7 +36,7 @@ int exchange_serve_address(int tcp_port, int timeout, struct address *theirs);
  * has no timeout, and accept(2) on it does not wait: poll(2) first. */
 int exchange_listen(int tcp_port);
 
-/* Give @sock its timeout. The functions above do this. */
+/* Give @sock its timeout, as the first three functions do. */
 int exchange_set_timeout(int sock, int timeout);
 
 /* Send or receive all of @size bytes; error messages call them @what. */

@@ -9,8 +9,8 @@
 #include "error.h"
 #include "exchange.h"
 
-/* A client looks again for a server that is not there yet; and after a second
- * it says so. */
+/* How long a client pauses before it tries again to connect, and after how long
+ * it prints that it is still trying. */
 #define PAUSE_NS (100 * NS_PER_MS)
 #define SILENT_NS (1 * NS_PER_S)
 
@@ -79,8 +79,9 @@ static int connect_one(const struct addrinfo *ai, long long deadline)
 }
 
 /*
- * How much the error of one address says about the host. If it refuses, it is
- * there, and only the server is missing.
+ * If all addresses of a host fail, the error with the largest weight is
+ * reported. A host that refuses is there, and only the server is missing, so
+ * that error has the largest one.
  */
 static int weight(int err)
 {

@@ -12,8 +12,8 @@ void print_rates(int size, int iters, long long ns);
 
 /*
  * How often each duration occurred. Its size does not grow with the number of
- * durations: those that differ by less than 1 part in 128 are counted
- * together. Begin with all zero.
+ * durations, because similar ones are counted together: they differ by less
+ * than 1 part in 128. Begin with all zero.
  */
 #define HISTOGRAM_BITS 7
 #define HISTOGRAM_SLOTS ((64 - HISTOGRAM_BITS) << HISTOGRAM_BITS)

@@ -18,9 +18,10 @@ struct pattern {
 
 /*
  * Prepare for the messages of @settings. Returns 0, or -1 after an error
- * message. Message number n is the part of the table that begins n bytes
- * further on, and the server's begin half a table later than the client's. So
- * two messages in a row differ in every byte, and old data is noticed.
+ * message. The bytes of the table begin again after 251. Message number n is
+ * the part of the table that begins n % 251 bytes from its start, and the
+ * server's begin 125 bytes later than the client's. So two messages in a row
+ * differ in every byte, and old data is noticed.
  */
 int pattern_create(struct pattern *pattern, const struct settings *settings);
 

@@ -544,7 +544,7 @@ serves_real_client() {
 	read -r -n 51 -u "$sock"
 	exec {sock}>&-
 	server_ends_with 1
-	assert_line --partial 'receiving "done": the peer closed the connection after 0 of 5 bytes'
+	assert_line --partial 'receiving "done": the connection ended after 0 of 5 bytes'
 }
 
 @test "peer: a queue pair number that does not exist" {
@@ -564,7 +564,7 @@ serves_real_client() {
 	wait "$server" || :
 	fake_server '' 0
 	run -1 limited "$ours" localhost
-	assert_line --partial "receiving the peer's address: the peer closed the connection after 0 of 52 bytes"
+	assert_line --partial "receiving the peer's address: the connection ended after 0 of 52 bytes"
 	assert_line '  hint: if it is an ibv_rc_pingpong, it needs -g on RoCE'
 	fake_server "$(printf '%060d' 7)" 1
 	run -1 limited "$ours" localhost
@@ -688,13 +688,13 @@ serves_real_client() {
 	most=$(($(ibv_devinfo -v | awk '$1 == "max_msg_sz:" { print $2 }')))
 	if ((most < 1 << 30)); then
 		run -1 limited "$ours" -s $((most + 1))
-		assert_line "pingpong: -s $((most + 1)) is more than this port can do"
+		assert_line "pingpong: -s $((most + 1)) is more than this device can do"
 		assert_line --partial "hint: $most is the most"
 	fi
 	run -1 limited "$tool" -r 1000000
-	assert_line 'rc_pingpong: -r 1000000 is more than this port can do'
+	assert_line 'rc_pingpong: -r 1000000 is more than this device can do'
 	run -1 limited "$ours" -m 2048
-	assert_line 'pingpong: -m 2048 is more than this port can do'
+	assert_line 'pingpong: -m 2048 is more than this device can do'
 	assert_line --partial 'hint: 1024 is the most'
 }
 

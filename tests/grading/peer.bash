@@ -101,10 +101,11 @@ burst() {
 	until_peer 'sent 0x*' "$sent"
 }
 
-# burst_at_once N: as burst(), but the program is stopped meanwhile, and wakes up to all of
-# them at once, after one event. But to be stopped ends an epoll_wait(2), see signal(7), and to
-# be continued is a signal: then ibv_get_cq_event() takes its time instead (13, see world.c). Who
-# does not call that may wake up to the first one, and `some` is set.
+# burst_at_once N: like burst(), but all N messages arrive before the program wakes up, so that
+# there is one event for them. For this the program is stopped with SIGSTOP. Stopping it would
+# end an epoll_wait(2), see signal(7), and continuing it would end a wait for a signal. So a
+# program in one of those is held in ibv_get_cq_event() instead (13, see world.c). If it never
+# calls that, it may have woken up after the first message; then `some` is set.
 # shellcheck disable=SC2034 # for the checks
 burst_at_once() {
 	some=''

@@ -650,7 +650,7 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	return exchange_same(sock, "bye", "the goodbyes");
 }
 
-/* Messages, of @size bytes at most: to us from @host, or from us. */
+/* Messages of @size bytes at most: to us if @is_sink, otherwise from us. */
 static int messages(struct peer *p, int sock, size_t size, int count,
 		    bool is_sink)
 {

@@ -26,7 +26,7 @@ i[3-6]86)
 esac
 waiting_calls=' read readv poll select epoll_wait io_uring_enter pause sigtimedwait sigsuspend '
 
-# All that is known of one program; from here on, of none.
+# Forgets the program before. All variables that describe one program are set here.
 # shellcheck disable=SC2034 # some are for the checks
 forget_program() {
 	group=''		# its control group
@@ -456,8 +456,8 @@ finish() {
 	fi
 }
 
-# walk: through all CHECKPOINTs to its end. So nothing that it sees is other than in a run in
-# which no verb fails.
+# walk: presses Enter at each CHECKPOINT until the program has ended. A run in which no verb
+# fails looks the same, so the program cannot tell from its input which kind of run this is.
 walk() {
 	until_ended pass_checkpoints
 	finish

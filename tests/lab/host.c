@@ -228,7 +228,11 @@ static void handle_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* With standard streams closed, a socket would get one of their numbers. */
+/*
+ * If a standard stream is closed, a socket would get its number. So we open
+ * /dev/null there, in the wrong direction on purpose: reading and writing fail
+ * with EBADF, as they do on a closed stream. See queue_input().
+ */
 static int open_standard_streams(void)
 {
 	static int filled[3]; /* they stay open until lab-host ends */
