@@ -6,8 +6,9 @@
  * print are in attributes.h.
  *
  * New since devices.c: ibv_query_device_ex(), which returns everything that
- * ibv_query_device() does, as orig_attr, and much that was added later. And ibv_query_gid(), which is older than ibv_query_gid_ex() and does
- * not report a GID's type, so the type is read from sysfs.
+ * ibv_query_device() does, as orig_attr, and much that was added later. And
+ * ibv_query_gid(), which is older than ibv_query_gid_ex() and does not report a
+ * GID's type, so the type is read from sysfs.
  *
  *	attributes		all devices
  *	attributes -d rxe_0	only this one

@@ -32,7 +32,7 @@
 
 /*
  * Room for receives. A receive may keep its place until its completion has been
- * taken from your CQ. So this is how many messages you can send before you poll.
+ * taken from your CQ. So you can send this many messages before you poll.
  */
 #define LOOPBACK_ROOM 64
 

@@ -187,8 +187,10 @@ int main(int argc, char *argv[])
 
 	/* 4. Memory region: the client may read the server's. */
 	side.buf = calloc(2, opt.size);
-	if (missing(side.buf, "calloc(2, %d)", opt.size))
+	if (!side.buf) {
+		print_error(errno, "calloc(2, %d)", opt.size);
 		goto out;
+	}
 	memset(side.buf, NEW, opt.size);
 	access = opt.server ? 0 : IBV_ACCESS_REMOTE_READ;
 	side.mr = ibv_reg_mr(pd, side.buf, 2 * (size_t)opt.size,

@@ -61,7 +61,7 @@ static void say_hello(struct rdma_conn_param *param, struct hello *hello,
  * TODO 07.2: the peer's private data stands at @data and has @size bytes, which
  * can be more than a struct hello has: then the hello stands at the beginning.
  * Copy that to @hello, with the version in the byte order of this machine.
- * Return 0, or -1 if it is no hello: shorter than a struct hello, or without
+ * Return 0, or -1 if it is not a hello: shorter than a struct hello, or without
  * the right magic. @data can be NULL if there is none. Anybody can send
  * anything, so the peer's text may lack the zero at its end. The text in @hello
  * must have it.

@@ -119,7 +119,8 @@ int option_at_most(const char *option, long long value, long long max)
 	if (value <= max)
 		return 0;
 
-	print_error(0, "%s %lld is more than this device can do", option, value);
+	print_error(0, "%s %lld is more than this device can do", option,
+		    value);
 	print_hint("%lld is the most; make run-01 PROGRAM=attributes lists all "
 		   "limits", max);
 	return -1;

@@ -65,7 +65,8 @@ struct side {
  * TODO 05.1: take the queue pair from RESET to RTS, connected to @remote, with
  * a path MTU of 1024. PORT above is the device's port, and not the TCP port of
  * the command line. If an ibv_modify_qp() fails, return its value, otherwise 0.
- * See create_qp() and connect_qp() in pingpong.c.
+ * See create_qp() and connect_qp() in pingpong.c; leave out address_check(),
+ * which needs a struct that this program does not have.
  */
 static int connect_qp(struct ibv_qp *qp, int gid_index,
 		      const struct address *local, const struct address *remote)
@@ -283,10 +284,11 @@ static int send_all(const struct side *side, int count)
  * TODO 05.5: receive @count messages. Give each to take(), with its slot, which
  * is wc.wr_id, and its length, which is wc.byte_len. Then post that receive
  * again, and after that give the peer a credit for it, alone or together with
- * others. In the end it must have one for each message. Completions of the
- * credits that you have sent come to the same queue: they are no messages, so
- * go on to the next one if the opcode is not IBV_WC_RECV. Return 0, or -1 if
- * anything failed. See transfer() in pingpong.c.
+ * others. In the end the peer must have got one credit for each message, also
+ * for the last ones. The credits that you send have completions, too, which
+ * come to the same queue. They are not messages, so go on to the next
+ * completion if the opcode is not IBV_WC_RECV. Return 0, or -1 if anything
+ * failed. See transfer() in pingpong.c.
  */
 static int receive_all(struct side *side, int count)
 {

@@ -24,7 +24,7 @@
  *
  *	$ exercise lock 18515 3 10.9.0.1
  *	exchanged
- *	found 0x0000a1b2c3d4e5f6
+ *	found 0x0000a1b200000000
  *	CHECKPOINT tried
  *	CHECKPOINT locked
  *	CHECKPOINT added
@@ -171,9 +171,9 @@ static int answer(const struct side *side, uint32_t imm)
 /*
  * TODO 06.4: if the peer's lock is @compare, replace it by @swap, as one
  * operation. Let the old value come to side->memory[0], wait for the
- * completion, and set *@found to that old value. It is no error if nothing was
- * replaced. Return 0, or -1 if anything failed. See perform() in one_sided.c,
- * and next_completion() above.
+ * completion, and set *@found to that old value. It is not an error if nothing
+ * was replaced. Return 0, or -1 if anything failed. See perform() in
+ * one_sided.c, and next_completion() above.
  */
 static int compare_and_swap(const struct side *side, uint64_t compare,
 			    uint64_t swap, uint64_t *found)
