@@ -965,7 +965,7 @@ make_up_checks() {
 # bats test_tags=long
 @test "handout: no solution, no history, and a student can begin in it" {
 	git -C "$project" rev-parse -q --verify HEAD >/dev/null || skip "not a git tree"
-	run -0 make handout DIR="$scratch/handout"
+	run -0 make handout DIR="$scratch/handout/"
 	cd "$scratch/handout"
 	[[ ! -e tests/grading/solutions && ! -e tests/grading/corpus && ! -e .git ]]
 	run grep -c '^4\. ' tests/grading/checks/*.hints.md
@@ -974,14 +974,14 @@ make_up_checks() {
 		<(grep -hE '^(## |[123]\. )' tests/grading/checks/*.hints.md)
 	run grep -rlE --include='*.[ch]' 'ifdef STARTER' .
 	assert_output ''
-	run limited make check-02 SEED=1
+	run limited make check-02 SEED=1 BUILD="$scratch/built"
 	assert_line '        you      TODO 02.1 not written yet'
 	for _ in 1 2 3 4; do
-		run -0 make hint-02
+		run -0 make hint-02 BUILD="$scratch/built"
 	done
 	assert_line 'hint 3 of 3: man page and names'
-	rm 02-context-pd-mr/broken.c
-	touch 02-context-pd-mr/broken.c
+	[[ ! -e build ]]
+	rm 02-context-pd-mr/{exercise,broken}.c
 	make reset-02 <<<y
 	cmp 02-context-pd-mr/broken.c tests/starters/02-context-pd-mr/broken.c
 	run make handout DIR="$scratch/handout"
