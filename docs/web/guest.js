@@ -7,8 +7,8 @@ let pieces;
 
 // Reads `url`, and reports how far it is. A server or a network that breaks off in the
 // middle is an error here.
-async function download(url, size, progress) {
-	const answer = await fetch(url);
+async function download(url, size, progress, signal) {
+	const answer = await fetch(url, { signal });
 
 	if (!answer.ok)
 		throw new Error(`the server answered ${answer.status} for ${url}`);
@@ -33,18 +33,22 @@ async function download(url, size, progress) {
 	return bytes;
 }
 
-// The compiled emulator and the state, downloaded once. After an error the next call
-// tries again.
+// The compiled emulator and the state, downloaded once. If one of the two fails, the other
+// one ends as well, and the next call tries again.
 function fetched(files, progress) {
-	const got = {}, total = files.wasm.size + files.state.size;
+	if (pieces)
+		return pieces;
+	const got = {}, total = files.wasm.size + files.state.size, rest = new AbortController();
 	const one = name => download(files[name].url, files[name].size, count => {
 		got[name] = count;
 		progress(Object.values(got).reduce((sum, n) => sum + n, 0), total);
-	});
+	}, rest.signal);
 
-	pieces ??= Promise.all([one('wasm').then(bytes => WebAssembly.compile(bytes)),
-		one('state')]);
-	pieces.catch(() => { pieces = undefined; });
+	pieces = Promise.all([one('wasm').then(bytes => WebAssembly.compile(bytes)), one('state')]);
+	pieces.catch(() => {
+		pieces = undefined;
+		rest.abort();
+	});
 	return pieces;
 }
 
@@ -79,7 +83,7 @@ export class Guest {
 			this.#worker = new Worker(files.worker, { type: 'module' });
 			this.#worker.onerror = event => {
 				reject(new Error(event.message || 'the emulator did not start'));
-				this.failed(event.message);
+				this.failed(event.message || 'the emulator did not start');
 			};
 			this.#worker.onmessage = ({ data }) => {
 				if (data.error) {
@@ -102,11 +106,11 @@ export class Guest {
 		await this.ask(`random ${random}`);
 	}
 
-	end() {
+	end(why = 'the guest was ended') {
 		this.#worker?.terminate();
 		this.#worker = undefined;
 		for (const waiter of this.#waiting)
-			waiter.give_up('the guest was ended');
+			waiter.give_up(why);
 	}
 
 	#receive({ port, bytes, written, frame }) {

@@ -25,8 +25,8 @@ const bench = $('bench'), picker = $('file'), options = $('options');
 // --- the files ---------------------------------------------------------------
 
 const is_exercise = path => /\/(exercise|broken)\.c$/.test(path);
-// What the book shows is what the project has. In each chapter the worked programs come
-// first, then exercise.c, then broken.c.
+// The text of each file at the end of this page is its original. In each chapter the worked
+// programs come first, then exercise.c, then broken.c.
 const order = path => path.slice(0, 2) * 3 +
 	['exercise', 'broken'].findIndex(name => path.endsWith(`/${name}.c`));
 const originals = new Map([...document.querySelectorAll('#sources h2')]
@@ -105,7 +105,7 @@ function open_file(path) {
 	$('run').textContent = is_exercise(path) ? 'Run with its peer' : 'Run';
 	$('pair').hidden = !is_two_sided(path);
 	$('check').hidden = !is_exercise(path);
-	$('problems').replaceChildren();
+	show_errors();
 }
 
 // An error or a warning of the compiler, such as "05-pingpong/pingpong.c:12: error: ';' expected".
@@ -133,12 +133,7 @@ function compiler_said(line) {
 }
 
 function go_to(path, number) {
-	if (picker.value !== path) {
-		const list = [...$('problems').children];
-
-		open_file(path);
-		$('problems').append(...list);
-	}
+	show_file(path);
 	const line = editor.state.doc.line(Math.min(number, editor.state.doc.lines));
 
 	editor.dispatch({ selection: { anchor: line.from },
@@ -191,8 +186,11 @@ function open_terminal(seat) {
 	terminal.loadAddon(fit);
 	paint_terminal(seat);
 	terminal.open($(`${name}-terminal`));
-	terminal.textarea.setAttribute('aria-label',
-		seat === server ? 'Terminal of the guest' : 'Terminal of the second guest');
+	terminal.textarea.setAttribute('aria-label', seat === server ?
+		'Terminal of the guest. Shift-Tab leaves it.' :
+		'Terminal of the second guest. Shift-Tab leaves it.');
+	// Tab completes words in the shell, so a reader without a mouse needs another way out.
+	terminal.attachCustomKeyEventHandler(({ key, shiftKey }) => !(key === 'Tab' && shiftKey));
 	terminal.onData(keys => seat.guest?.type(keys));
 	terminal.onResize(({ rows, cols }) =>
 		seat.guest?.ask(`size ${rows} ${cols}`).catch(() => {}));
@@ -223,7 +221,7 @@ function cross(from, frame) {
 
 // --- the guests --------------------------------------------------------------
 
-let clicked = 0, is_output_due = false;
+let clicked = 0, is_output_due = false, is_compiled = true;
 // Where a command runs whose exit status is to be shown.
 const due = new Set();
 // The guest whose compiler has been run.
@@ -242,6 +240,7 @@ const megabytes = count => (count / 1e6).toFixed(1);
 
 function said(seat, line) {
 	if (line === 'busy') {
+		is_compiled = true;
 		say('busy', 'The guest is busy.');
 	} else if (line.startsWith('prompt ')) {
 		over(seat, line.slice(7));
@@ -253,6 +252,8 @@ function said(seat, line) {
 		say('busy', `Compiling ${line.slice(10)}`);
 	} else if (line.startsWith('error ')) {
 		compiler_said(line.slice(6));
+	} else if (line === 'not compiled') {
+		is_compiled = false;
 	} else if (line.startsWith('checking ')) {
 		since('starts');
 		say('busy', `Checking ${line.slice(9)}. This takes a while.`);
@@ -276,7 +277,7 @@ function over(seat, status) {
 	}
 	if (due.size || seats.some(({ guest }) => guest?.is_busy))
 		return;
-	say('ready', errors.length && status !== '0' ? 'The program does not compile.' :
+	say('ready', !is_compiled ? 'The program does not compile.' :
 		`The guest waits for a command. Exit status of the last one: ${status}.`);
 	warm();
 }
@@ -308,7 +309,7 @@ function get_guest(seat = server) {
 			said: line => said(seat, line),
 			sent: frame => cross(seat, frame),
 			failed: why => {
-				it.end();
+				it.end(why);
 				if (seat.newest !== it)
 					return;
 				seat.starting = seat.guest = undefined;
@@ -319,10 +320,16 @@ function get_guest(seat = server) {
 
 		$('trouble').hidden = true;
 		say('loading', 'Getting the guest ...');
+		let told = 0;
+
 		try {
 			await it.begin(files, (count, total) => {
-				say('loading', `Getting the guest: ${megabytes(count)} of ` +
-					`${megabytes(total)} MB, once.`);
+				// A screen reader speaks each of these sentences: one for a megabyte.
+				if (count < total && count < told + 1e6)
+					return;
+				told = count;
+				say('loading', 'Downloading the guest, which is needed only once: ' +
+					`${megabytes(count)} of ${megabytes(total)} MB.`);
 			});
 			if (seat === client)
 				await it.ask('client');
@@ -427,10 +434,17 @@ async function ready_guest(seat, command) {
 	try {
 		it = await get_guest(seat);
 		await it.ask('hello', 3);
+		await put_files(it);
 	} catch {
 		it = await new_guest(seat);
 		seat.terminal.write('The guest did not answer, so this is a new one.\r\n');
+		await put_files(it);
 	}
+	return it;
+}
+
+// Gives the guest the reader's files, where it has others.
+async function put_files(it) {
 	for (const path of originals.keys()) {
 		const text = content(path);
 
@@ -439,7 +453,6 @@ async function ready_guest(seat, command) {
 			it.files.set(path, text);
 		}
 	}
-	return it;
 }
 
 let runs = 0;
@@ -522,9 +535,15 @@ function open_bench() {
 	}
 }
 
-function edit(path) {
+// A file that is open stays as it is, with its cursor and what can be undone.
+function show_file(path) {
 	open_bench();
-	open_file(path);
+	if (picker.value !== path)
+		open_file(path);
+}
+
+function edit(path) {
+	show_file(path);
 	editor.focus();
 }
 
@@ -548,22 +567,19 @@ const tools = path => {
 	bar.className = 'tools';
 	name.textContent = path;
 	bar.append(name, button('Run', `Run ${path}`, () => {
-		open_bench();
-		open_file(path);
+		show_file(path);
 		options.value = '';
 		run(command_of(path));
 	}), button('Edit', `Edit ${path}`, () => edit(path)));
 	if (is_exercise(path)) {
 		bar.append(button('Check', `Check ${path}`, () => {
-			open_bench();
-			open_file(path);
+			show_file(path);
 			check();
 		}));
 	}
 	if (is_two_sided(path)) {
 		bar.append(button('Two guests', `Run ${path} between two guests`, () => {
-			open_bench();
-			open_file(path);
+			show_file(path);
 			options.value = '';
 			run_pair();
 		}));
@@ -617,6 +633,10 @@ for (const code of document.querySelectorAll('main code')) {
 
 picker.onchange = () => open_file(picker.value);
 $('run').onclick = run_file;
+options.onkeydown = event => {
+	if (event.key === 'Enter')
+		run_file();
+};
 $('pair').onclick = run_pair;
 $('check').onclick = check;
 $('stop').onclick = stop;
@@ -626,8 +646,9 @@ $('fresh').onclick = () => {
 };
 $('reset').onclick = () => {
 	if (confirm(`Throw away what you changed in ${picker.value}?`)) {
-		keep(picker.value, originals.get(picker.value));
-		open_file(picker.value);
+		editor.dispatch({ changes: { from: 0, to: editor.state.doc.length,
+			insert: originals.get(picker.value) } });
+		forget_errors();
 	}
 };
 $('download').onclick = () => {
@@ -648,8 +669,12 @@ $('reader').onclick = () => {
 $('close').onclick = () => {
 	bench.hidden = true;
 	document.body.classList.remove('with-bench');
+	$('open').focus();
 };
-$('open').onclick = open_bench;
+$('open').onclick = () => {
+	open_bench();
+	picker.focus();
+};
 $('open').hidden = false;
 // A tab that slept has a guest whose clock stood still.
 document.addEventListener('visibilitychange', () => {

@@ -13,21 +13,16 @@ const types = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript',
 	'.txt': 'text/plain; charset=utf-8' };
 
 export function serve(folder, port) {
-	const packed = new Map();
 	const server = createServer(async (request, answer) => {
-		const path = normalize(decodeURIComponent(new URL(request.url, 'http://x').pathname));
-
 		try {
+			const path = normalize(decodeURIComponent(new URL(request.url, 'http://x').pathname));
 			const file = path.endsWith('/') ? `${path}index.html` : path;
 			const type = types[extname(file)];
 			const is_packed = type && /\bgzip\b/.test(request.headers['accept-encoding']);
 			let bytes = await readFile(join(folder, file));
 
-			if (is_packed) {
-				if (!packed.has(file))
-					packed.set(file, gzipSync(bytes));
-				bytes = packed.get(file);
-			}
+			if (is_packed)
+				bytes = gzipSync(bytes);
 			// What has a hash in its address never changes.
 			answer.writeHead(200, { 'Content-Length': bytes.length,
 				'Cache-Control': request.url.includes('?') ? 'max-age=31536000, immutable' :

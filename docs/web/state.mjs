@@ -6,10 +6,11 @@
 // made. The files of PROJECT.tar go to /workbook of the guest, and what every program is
 // linked with is compiled there. OUT is v86's state, not compressed.
 import { readFileSync, writeFileSync } from 'node:fs';
+import { pathToFileURL } from 'node:url';
 import { machine } from './machine.js';
 
 const [modules, kernel, root, project, out] = process.argv.slice(2);
-const { V86 } = await import(`${modules}/v86/build/libv86.mjs`);
+const { V86 } = await import(pathToFileURL(`${modules}/v86/build/libv86.mjs`));
 const file = path => {
 	const bytes = readFileSync(path);
 

@@ -163,7 +163,12 @@ stands_at() {
 	(($1 == ${#lines[@]} - 1)) || return
 	while read -r thread; do
 		read -r call fd _ <"/proc/$thread/syscall"
-		[[ ${call_names[$call]:-} != read || $fd != 0x0 ]] || return 0
+		if [[ ${call_names[$call]:-} == read && $fd == 0x0 ]]; then
+			# It may have printed the true one since the output was read.
+			read_output
+			(($1 == ${#lines[@]} - 1))
+			return
+		fi
 	done <"$cg/$group/cgroup.threads" 2>/dev/null
 	return 1
 }
@@ -204,7 +209,9 @@ at() { until_line "CHECKPOINT $1"; }
 # Is it at a CHECKPOINT already, while something else is waited for?
 at_another() {
 	read_output
-	[[ $input ]] && ((${#lines[@]} > next_line)) && stands_at $((${#lines[@]} - 1))
+	[[ $input ]] && ((${#lines[@]} > next_line)) || return
+	# Twice, because the true line may come meanwhile.
+	stands_at $((${#lines[@]} - 1)) || stands_at $((${#lines[@]} - 1))
 }
 
 # seconds_at THREAD ADDRESS: prints the first member of a struct timespec, or its lower half.

@@ -10,7 +10,8 @@
  *		so does ibv_start_poll()
  *	plain	the device has no extended CQs
  *
- * broken and failed spare a CQ without a channel: the sends' in loopback.h.
+ * broken and failed do not touch a CQ without a channel, such as the one for
+ * sends in loopback.h.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

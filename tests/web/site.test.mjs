@@ -11,11 +11,12 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
 import { serve } from '../../docs/web/serve.mjs';
 
 const { SITE, MODULES, CHROMIUM, SHOTS } = process.env;
 const puppeteer = createRequire(`${MODULES}/`)('puppeteer-core');
-const project = new URL('../../', import.meta.url).pathname;
+const project = fileURLToPath(new URL('../../', import.meta.url));
 // Generous: whether something works is asked here, and not how fast this machine is.
 const patience = 240_000;
 let server, browser, address;
