@@ -200,8 +200,20 @@ lock_is() {
 	((${word%,} == $1 && sum == $2))
 }
 
+# answered_all N: has the peer got N right answers? If not, what was the first one that was not?
+answered_all() {
+	local wrong
+	if peer_said 'answered*' "$1"; then
+		return
+	fi
+	if wrong=$(grep -m 1 -E '^(immediate|other bytes|an answer)' "$peer_out"); then
+		evidence="the peer: $wrong"
+	fi
+	return 1
+}
+
 # The peer comes to its end, and so does the program. Sets `complaint` to what the peer
-# said at last.
+# said at last, and `ending` to how the program has ended, if its status is not 0.
 # shellcheck disable=SC2034 # for the checks
 both_end() {
 	wait_begins
@@ -209,7 +221,11 @@ both_end() {
 	if [[ ! $status ]]; then
 		finish
 	fi
-	complaint="the peer: $(tail -n 1 "$peer_out")"
+	complaint="the peer: $(tail -n 1 "$peer_out")" ending=''
+	if ((status)); then
+		account
+		ending="; the program: $message" message=''
+	fi
 }
 
 # Ends the peer, if there is one.

@@ -107,7 +107,7 @@ look_at_world() {
 		expect 01.1 "the third port of ${names[2]} is ACTIVE: it should say port 3" says 2 '3,*' &&
 		expect 01.1 "port 1 of ${names[3]} is ACTIVE: it should say port 1" says 3 '1,*' &&
 		expect 01.1 "port 2 of ${names[4]} is ACTIVE: it should say port 2" says 4 '2,*' && ok 01.1
-	if says 1 '*, GID index 25[56]'; then
+	if printed 'TODO 01.3 *'; then fail 01.3; elif says 1 '*, GID index 25[56]'; then
 		fail 01.3 "indexes from 256 on cannot be used: it should say no GID" "printed: ${found[0]}"
 	fi
 	expect 01.2 "${names[1]} has no IPv4 GID of RoCE v2: it should say no GID" says 1 '*, no GID' &&

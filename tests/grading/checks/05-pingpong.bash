@@ -44,7 +44,7 @@ check_sender() {
 	until_end
 	came=$(grep -cx 'message [0-9]*' "$peer_out")
 	wrong=$(grep -m 1 '^message [0-9]* .' "$peer_out")
-	if [[ $wrong == @('message 0 has the bytes of'|*'one too many')* ]]; then
+	if [[ $wrong == @('message '*' has the bytes of'|*'one too many')* ]]; then
 		fail 05.4 "$wrong"
 	elif [[ $wrong ]]; then
 		fail 05.3 "$wrong"
@@ -56,7 +56,7 @@ check_sender() {
 	elif told 2 || told 3 || ! right_sends "$size"; then
 		fail 05.4 "it used a slot before the completion of its last send was taken, or a fifth slot"
 	elif ((came < count)); then
-		fail 05.4 "$came of $count messages came, though there were credits for all" "$complaint"
+		fail 05.4 "$came of $count messages came, with credits for all of them" "$complaint$ending"
 	elif told 7 || ! told_each 4 "$count"; then
 		fail 05.4 "four slots were free and there were credits, and it waited before it used them"
 	elif [[ $unfinished != 0 ]]; then
@@ -73,8 +73,8 @@ check_receiver() {
 	start exercise "$port" "$size" "$count"
 	peer source "$port" "$size" "$count" 10.9.0.1 && until_connected : "$size" || return
 	# Four messages are there before it takes the first.
-	expect 05.2 "four receives should be posted: four messages should come" until_peer four && go &&
-		reach 05.5 credit || return
+	expect 05.2 "four receives should be posted: four messages should come" until_peer four &&
+		ok 05.2 && go && reach 05.5 credit || return
 	expect 05.5 "a receive was posted again before take() had read its slot" \
 		posts_after_taking || return
 	# The receive must be posted before the credit is given: so a message has room now.
@@ -87,11 +87,11 @@ check_receiver() {
 		fail 05.5 "a message came, and no receive was posted" "$evidence"
 	elif ((times < count)) || [[ $complaint == *'are missing' ]]; then
 		fail 05.5 "a credit should come for each of the $count messages, the last ones as well" \
-			"the peer has sent $times; $complaint"
+			"the peer has sent $times; $complaint$ending"
 	fi
 	expect 05.5 "take() should get wc.wr_id as the slot and wc.byte_len as the length" \
 		right_numbers 'got [0-9]+ bytes 0x[0-9a-f]{8}' && expect_status 05.5 0
-	ok 05.2 && ok 05.5
+	ok 05.5
 }
 
 check_exercise() {
@@ -115,16 +115,16 @@ check_exercise() {
 
 # In each run one call fails. A program that ignores this can go on, because our peer does: feed().
 check_errors() {
-	local beside=(source "$@" 10.9.0.1) on_the_way=feed order=() what id verb call function next nth
-	random nth 2 4 && shuffle order INIT RTR RTS
+	local beside=(source "$@" 10.9.0.1) on_the_way=feed order=() what id verb call function next
+	local nth later && random nth 2 4 && random later 2 9 && shuffle order INIT RTR RTS
 	for what in "${order[@]}"; do
 		must_heed 05.1 "the step to $what failed with ERROR, and that was not returned" \
 			"$what" 1 '*connecting the queue pair: ERROR*' exercise "$@"
 	done
 	for what in "05.2 ibv_post_recv $nth post_receive connected" \
 		'05.5 completion 1 receive_all -' "05.5 ibv_post_recv $((4 + nth)) receive_all -" \
-		"05.5 ibv_post_send $nth receive_all -" "05.3 ibv_post_send $nth post_send()/send_all -" \
-		"05.4 completion $nth send_all -" '05.4 ibv_post_recv 5 send_all -'; do
+		"05.5 ibv_post_send $nth receive_all -" "05.3 ibv_post_send $later post_send()/send_all -" \
+		"05.4 completion $later send_all -" "05.4 ibv_post_recv $((3 + nth)) send_all -"; do
 		read -r id verb call function next <<<"$what"
 		if [[ $id == 05.3 ]]; then
 			beside=(sink "$@") on_the_way=''

@@ -25,16 +25,16 @@ check_write() {
 	prepared=$waiting
 	go
 	until_peer all && at answered && look_at_queues
-	expect 06.1 "the peer could not write" peer_said 'written*' &&
-		expect 06.1 "the peer should have no other right" may_only_write && ok 06.1 || return
 	if [[ ! $status ]]; then finish; fi
+	{ printed 'TODO 06.2 *' || expect 06.1 "the peer could not write" peer_said 'written*'; } &&
+		expect 06.1 "the peer should have no other right" may_only_write && ok 06.1 || return
 	expect 06.2 "it took for an immediate value what the peer has not sent" takes_nonces &&
 		expect 06.2 "the peer has written, and no immediate value was taken" test "$got" &&
 		expect 06.2 "each receive that is used up should be posted again, once" reposts &&
 		expect 06.2 "it should take all immediate values of the peer: does answer() take any?" \
 			test "$got" = "$(peer_sent)" || return
 	ok 06.2
-	expect 06.3 "the peer should get $3 right answers" peer_said 'answered*' "$3" &&
+	expect 06.3 "the peer should get $3 right answers" answered_all "$3" &&
 		expect 06.3 "each answer should ask for a completion" all_signaled 1 &&
 		expect_status 06.3 0
 }
@@ -58,8 +58,7 @@ check_lock() {
 		expect 06.4 "it replaced a value that was not 0" lock_is "$held" 0 || return
 	ok 06.4
 	go
-	# A dozen times more it tries to take the lock, with two packets. Then a thousand times, or for
-	# half a second, which is no reason to give up.
+	# It tries a dozen times, with two packets each. Then a thousand times, or for half a second.
 	if until_grown rcvd_pkts 24; then
 		for ((i = 0, n = value; i < 20 && value < n + 2400; i++)); do nap; counter rcvd_pkts; done
 		expect 06.5 "the peer held the lock, and it was taken from it" tell release released
@@ -93,7 +92,7 @@ check_lock() {
 }
 
 check_exercise() {
-	local port size iters rounds others args nth what why i next n prepared=16
+	local port size iters rounds others args nth what verb why i next n prepared=16
 	watch_registrations && watch_modify && random port 20000 30000
 	random size 1500 9000 && ((size |= 1)) # odd: to round it up is seen
 	random iters 34 40 # more than a queue has room for: each has to be posted again
@@ -119,10 +118,11 @@ check_exercise() {
 	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
 		ibv_post_send $nth '*answering: ERROR*' exercise "${args[@]}"
 	beside=(lock $((port + 3)))
-	for what in '4 compare_and_swap tried 1' "5 take_lock locked $((nth + 1))"; do
-		read -r i what next n <<<"$what"
+	for what in '4 compare_and_swap tried ibv_post_send 1' '4 compare_and_swap tried completion 1' \
+		"5 take_lock locked completion $((nth + 1))"; do
+		read -r i what next verb n <<<"$what"
 		must_heed "06.$i" "its request has failed, and $what() did not return -1" \
-			completion "$n" '*' exercise lock $((port + 3)) "$rounds" 10.9.0.1
+			"$verb" "$n" '*' exercise lock $((port + 3)) "$rounds" 10.9.0.1
 		if printed "CHECKPOINT $next"; then fail "06.$i" "it went on after a failed request"; fi
 	done
 	on_the_way=release_lock must_heed 06.6 "its WRITE has failed, and add_one() did not return -1" \
