@@ -209,7 +209,7 @@ WRITE_WITH_IMM      number 7, \"initiator's text,\""
 	sleep 0.5
 	pkill -KILL -P "$server"
 	client_ends_with 1
-	assert_line --regexp '^fence: .*(the peer gave up or died|closed the connection)'
+	assert_line --regexp '^fence: .*(the peer gave up or died|the connection ended)'
 	assert_line 'released: ibv_free_device_list'
 }
 
