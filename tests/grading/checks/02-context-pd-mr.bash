@@ -78,7 +78,7 @@ check_exercise() {
 	reach 02.1 registered || return
 	expect 02.1 "ibv_reg_mr() should get the access flags that the letters stand for" right_flags
 	if ((${#calls[@]})); then ok 02.1; fi
-	expect 02.2 "there should be ${#granted[@]} regions, and a call for each word" right_count &&
+	expect 02.2 "there should be ${#granted[@]} regions; each argument needs a call" right_count &&
 		expect 02.2 "each region should have $length bytes" right_length && ok 02.2
 	if printed '*register_buffer() returned *, and *' || printed '*: refused (null)'; then
 		fail 02.2 "register_buffer() should return 0 and a region, or errno and NULL"

@@ -107,7 +107,7 @@ serve() {
 		refused_with_hello && ok 07.3
 	for other in "${kinds[@]}"; do
 		be_asked "$version" "$other"
-		expect 07.2 "a client without a hello ($other) should be refused: does is_welcome() ask?" \
+		expect 07.2 "a client without a hello ($other) should be refused: see is_welcome()" \
 			said_is 'rejected*' && expect 07.2 "it ended: see is_welcome()" running || return
 	done
 	ok 07.2
