@@ -63,8 +63,8 @@ static int register_buffer(struct ibv_pd *pd, void *buf, size_t length,
 
 /*
  * TODO 02.3: print the line about one registration, in exactly the form shown
- * at the top of this file. If @mr is NULL, the registration was refused with
- * the errno value @err.
+ * at the top of this file, where a key has eight digits. If @mr is NULL, the
+ * registration was refused with the errno value @err.
  * Read register_all() in context_pd_mr.c, and try_memory() for error names.
  */
 static void report(const char *rights, const struct ibv_mr *mr, int err)

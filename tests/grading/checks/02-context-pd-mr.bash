@@ -6,7 +6,7 @@ points 02.3 4 exercise 'reports keys, and refusals by name' 'man 3 strerrorname_
 points 02.4 4 exercise 'releases all, in order' 'man 3 ibv_dealloc_pd'
 points 02.5 4 broken 'broken.c registers the whole buffer' 'man 3 ibv_reg_mr'
 
-key='0[xX]([0-9a-fA-F]{1,8})'
+key='0[xX]([0-9a-fA-F]{8})'
 
 # In any world: no right at all; each letter alone, together and twice, and with a - between
 # them; the same rights one after the other; refused ones, none of which comes first or last,
