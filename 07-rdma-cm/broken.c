@@ -15,6 +15,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "../common/error.h"
+#include "../common/options.h"
 
 #define TIMEOUT_MS 5000
 
@@ -45,7 +46,7 @@ int main(int argc, char *argv[])
 	start_output();
 	if (argc != 3 || inet_pton(AF_INET, argv[1], &addr.sin_addr) != 1) {
 		print_error(0, "usage: broken ADDRESS COUNT");
-		return 2;
+		return EXIT_USAGE;
 	}
 	count = atoi(argv[2]);
 

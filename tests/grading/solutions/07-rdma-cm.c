@@ -33,6 +33,7 @@
 #include "../common/checkpoint.h"
 #include "../common/clock.h"
 #include "../common/error.h"
+#include "../common/options.h"
 
 #define TIMEOUT 60		/* seconds for each wait, on a busy machine */
 #define TIMEOUT_MS (500 * TIMEOUT)	/* for the kernel: half of it */
@@ -295,7 +296,7 @@ int main(int argc, char *argv[])
 	if (argc < 3 || argc > 4 ||
 	    (argc == 4 && inet_pton(AF_INET, argv[3], &addr.sin_addr) != 1)) {
 		print_error(0, "usage: exercise PORT VERSION [HOST]");
-		return 2;
+		return EXIT_USAGE;
 	}
 	addr.sin_port = htons((uint16_t)strtoul(argv[1], NULL, 0));
 	version = (uint32_t)strtoul(argv[2], NULL, 0);
