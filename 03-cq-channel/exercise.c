@@ -52,9 +52,9 @@ struct receiver {
 };
 
 /*
- * Given: print the number of a message. It is the immediate value, 4 bytes that
- * come with the completion, in network byte order: see chapter 05. Returns 0,
- * or -1 if the receive has failed.
+ * Given: print the number of a message, and count it in r->taken. The number is
+ * the immediate value, 4 bytes that come with the completion, in network byte
+ * order: see chapter 05. Returns 0, or -1 if the receive has failed.
  */
 static int take(struct receiver *r, const struct ibv_wc *wc)
 {
