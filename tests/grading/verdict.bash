@@ -165,7 +165,8 @@ let_arm() { rm "$root/work/${world[wait]}"; }
 comes_to_arming() {
 	wait_begins
 	until words_of 9 && ((${#calls[@]} > armings)); do
-		if at_another && at arming; then
+		if at_another; then
+			at arming || return
 			go
 		elif ! running || late; then
 			return 1

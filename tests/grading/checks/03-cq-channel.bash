@@ -16,7 +16,8 @@ check_exercise() {
 	random "sizes[2]" 17 20 && random "sizes[3]" 4 20 && random port 20000 30000
 	watch_events
 	begin $((sizes[0] + sizes[1] + sizes[2] + sizes[3] + 4))
-	if by_hand && loop && the_end; then the_last; the_errors; fi
+	if by_hand && loop && the_end; then the_last; fi
+	if [[ ${verdict[03.4]:-} == pass && ${verdict[03.5]:-} == pass ]]; then the_errors; fi
 }
 
 # begin COUNT: the program and its sender.
@@ -85,9 +86,7 @@ the_end() {
 	if ! takes_the_end; then fail 03.4; fi
 	expect 03.4 "it should take all messages, each once and in order" right_numbers "$got" &&
 		expect 03.4 "it polled an empty queue for long before it slept" sleeps_at_once && ok 03.4
-	if printed '*TODO 03.5 *'; then
-		fail 03.5
-	elif deadline=5 at clean; then
+	if printed '*TODO 03.5 *'; then fail 03.5; elif deadline=5 at clean; then
 		expect 03.5 "the CQ should be gone at CHECKPOINT clean" released cq qp &&
 			expect 03.5 "all events should be acknowledged with one call" acknowledged &&
 			go && finish && expect_status 03.5 0 && ok 03.5
@@ -115,7 +114,8 @@ the_last() {
 	unset 'world[late]'
 }
 
-# Each of the functions fails once, and has to say so. Not everybody takes a second event.
+# Each of the functions fails once, and has to say so. Not everybody takes a second event. A
+# program that hangs at its end, or misses a message, would do so here, too: it is spared this.
 the_errors() {
 	local progress_function=awake deadline=5 order=() what check function verb nth
 	random nth 2 5 && shuffle order '1 arm ibv_req_notify_cq 1' "3 drain completion $nth" \
