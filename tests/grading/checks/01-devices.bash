@@ -1,7 +1,7 @@
 # Chapter 01: devices that come and go, and whose addresses stand elsewhere each time.
 
 points 01.1 3 exercise 'finds the ACTIVE port, or none' 'man 3 ibv_query_port'
-points 01.2 3 exercise 'knows an IPv4 GID of RoCE v2' 'man 3 ibv_query_gid_ex'
+points 01.2 3 exercise 'recognises an IPv4 GID of RoCE v2' 'man 3 ibv_query_gid_ex'
 points 01.3 4 exercise 'finds the first such GID of a table with gaps' 'man 3 ibv_query_gid_ex'
 points 01.4 6 exercise 'chooses the device that has both, closes the others' 'man 3 ibv_open_device'
 points 01.5 4 exercise 'exit status 77 when there is nothing to choose' 'man 3 ibv_get_device_list'
@@ -126,7 +126,7 @@ look_at_world() {
 # nothing STATUS WHY [CONDITION]: the condition holds at the CHECKPOINT.
 nothing() {
 	start exercise
-	if (($# == 3)) && at chosen; then expect 01.4 "with none chosen, none should be open" "$3"; fi
+	if (($# == 3)) && at chosen; then expect 01.4 "it chose none, so it should close all" "$3"; fi
 	finish
 	if [[ $timed_out ]]; then fail 01.5; fi
 	expect_status 01.5 "$1" "with $2"

@@ -109,7 +109,7 @@ the_last() {
 	until_called arm $((${#calls[@]} + 1)) && hold_arming && burst 1
 	expect 03.4 "it should go on after an event without a message" comes_to_arming && burst 1
 	let_arm
-	expect 03.4 "messages came before the arming, which raise no event" takes_the_end
+	expect 03.4 "a message came before the arming: no event comes, so look again" takes_the_end
 	finish
 	unset 'world[late]'
 }

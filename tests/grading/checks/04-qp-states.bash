@@ -144,7 +144,7 @@ check_broken() {
 	go && finish
 	if [[ $timed_out ]]; then fail 04.6; fi
 	expect 04.6 "the message did not arrive" delivered &&
-		expect 04.6 "each should expect what the other sends, with the PSNs asked for" \
+		expect 04.6 "rq_psn of each should be sq_psn of the other, as in the arguments" \
 			each_expects "${psn[@]}" &&
 		expect 04.6 "it connected again after the CHECKPOINT" told_times 18 "$steps" && ok 04.6
 }

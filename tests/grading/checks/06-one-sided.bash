@@ -28,10 +28,10 @@ check_write() {
 	if [[ ! $status ]]; then finish; fi
 	{ printed 'TODO 06.2 *' || expect 06.1 "the peer could not write" peer_said 'written*'; } &&
 		expect 06.1 "the peer should have no other right" may_only_write && ok 06.1 || return
-	expect 06.2 "it took for an immediate value what the peer has not sent" takes_nonces &&
+	expect 06.2 "it printed an immediate value that the peer did not send" takes_nonces &&
 		expect 06.2 "the peer has written, and no immediate value was taken" test "$got" &&
 		expect 06.2 "each receive that is used up should be posted again, once" reposts &&
-		expect 06.2 "it should take all immediate values of the peer: does answer() take any?" \
+		expect 06.2 "it should print all immediate values of the peer: does answer() drop one?" \
 			test "$got" = "$(peer_sent)" || return
 	ok 06.2
 	expect 06.3 "the peer should get $3 right answers" answered_all "$3" &&
@@ -112,7 +112,7 @@ check_exercise() {
 	must_heed 06.2 "ibv_post_recv() failed, and receive_nonce() did not return -1" \
 		ibv_post_recv $((prepared + nth)) '*' exercise "${args[@]}"
 	find_lines 'got 0x[0-9a-f]{8}'
-	if ((${#found[@]} >= prepared - 1 + nth)); then fail 06.2 "it went on without a receive"; fi
+	if ((${#found[@]} >= prepared - 1 + nth)); then fail 06.2 "post_receive() failed unnoticed"; fi
 	must_heed 06.2 "a receive completed with an error, and receive_nonce() did not return -1" \
 		completion 1 '*' exercise "${args[@]}"
 	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
@@ -143,7 +143,7 @@ check_broken() {
 		finish
 		find_lines "arrived: $size bytes"
 		if ((!${#found[@]} || status)); then fail 06.7; fi
-		expect 06.7 "all of it should be written by RDMA" written "$size" || return
+		expect 06.7 "all of the text should be written by RDMA" written "$size" || return
 		if told 5 || ! told_last 14 15; then fail 06.7 "it did not wait for its last WRITE"; fi
 	done
 	ok 06.7

@@ -1,7 +1,7 @@
 # Chapter 07: the grader is client and server. What it said and what it was told it knows.
 
 points 07.1 3 exercise 'the request says hello' 'man 3 rdma_connect'
-points 07.2 4 exercise 'reads a hello, and what is none' 'man 3 rdma_get_cm_event'
+points 07.2 4 exercise 'reads a hello, and rejects other data' 'man 3 rdma_get_cm_event'
 points 07.3 4 exercise 'refuses a client, and tells its version' 'man 3 rdma_reject'
 points 07.4 3 exercise 'says why it was refused' 'man 3 rdma_get_cm_event'
 points 07.5 3 exercise 'accepts its own version' 'man 3 rdma_accept'
@@ -101,7 +101,7 @@ serve() {
 	done
 	if ! serves; then fail 07.3; return; fi
 	for other in "${others[@]}"; do refuses "$other" || return; done
-	expect 07.3 "a refusal should carry a struct hello, and no bytes that nobody has written" \
+	expect 07.3 "a refusal should carry a struct hello, and each of its bytes should be set" \
 		refused_with_hello && ok 07.3
 	for other in "${kinds[@]}"; do
 		be_asked "$version" "$other"
@@ -142,7 +142,7 @@ check_broken() {
 	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
 	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0'
 	run broken 10.5.5.1 2
-	expect 07.6 "with no device, too: acknowledge the event, destroy the id" all_destroyed || return
+	expect 07.6 "there is no device: acknowledge the event, destroy the id" all_destroyed || return
 	fails rdma_get_cm_event 2 110
 	run broken 10.9.0.1 3
 	if printed '*UNKNOWN EVENT*'; then fail 07.6 "it read the event after it was acknowledged"; fi
