@@ -43,7 +43,10 @@ struct memory {
 	char arrived[16];
 };
 
-/* Connect @qp to itself: from the state RESET to RTS. Chapter 04. */
+/*
+ * Connect @qp to itself: from the state RESET to RTS. Returns 0, or -1 after
+ * an error message. Chapter 04.
+ */
 static int connect_to_itself(struct ibv_qp *qp, int port_num,
 			     const struct ibv_port_attr *port,
 			     const struct ibv_gid_entry *gid)
@@ -84,8 +87,9 @@ static int connect_to_itself(struct ibv_qp *qp, int port_num,
 }
 
 /*
- * Ask for the next message to be put at @to. ibv_post_recv() takes a list of
- * requests, here of one. If it refuses one, bad points to that. Chapter 04.
+ * Post a receive: the next message goes to @to. ibv_post_recv() takes a list
+ * of requests, here of one. If it refuses one, bad points to that. Returns 0,
+ * or -1 after an error message. Chapter 04.
  */
 static int post_receive(struct ibv_qp *qp, void *to, size_t size, uint32_t lkey)
 {
@@ -98,7 +102,10 @@ static int post_receive(struct ibv_qp *qp, void *to, size_t size, uint32_t lkey)
 	return failed(ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
 }
 
-/* Ask for the bytes at @from to be sent as one message. Chapter 04. */
+/*
+ * Post a send of the @size bytes at @from, as one message. Returns 0, or -1
+ * after an error message. Chapter 04.
+ */
 static int post_send(struct ibv_qp *qp, void *from, size_t size, uint32_t lkey)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)from, .length = size,
@@ -111,7 +118,11 @@ static int post_send(struct ibv_qp *qp, void *from, size_t size, uint32_t lkey)
 	return failed(ibv_post_send(qp, &wr, &bad), "ibv_post_send");
 }
 
-/* Wait for one completion, which must say success. Chapter 03. */
+/*
+ * Wait for one completion, and put it into *@wc. Returns 0 if its status is
+ * success. Otherwise, or after DEADLINE_MS, prints an error and returns -1.
+ * Chapter 03.
+ */
 static int next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
 {
 	long long start = clock_ns(CLOCK_MONOTONIC);
@@ -219,7 +230,7 @@ int main(int argc, char *argv[])
 
 out:
 	if (status == EXIT_FAILURE)
-		print_hint("docs/errors.md explains this error, by its words");
+		print_hint("search docs/errors.md for the words of this error");
 
 	/* 8. Release everything; what was made last goes first. Chapter 02. */
 	status |= RELEASE(ibv_destroy_qp, qp);

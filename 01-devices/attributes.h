@@ -15,7 +15,8 @@
 
 /*
  * A code or a flag: the name of its constant, and for a flag what it means. An
- * entry without a name ends a list; its value has the bits that are left out.
+ * entry without a name ends a list. The bits in its value are not printed,
+ * because another list has them.
  */
 struct name {
 	uint64_t value;

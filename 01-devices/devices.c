@@ -196,8 +196,9 @@ static int close_device(struct ibv_context *context)
 }
 
 /*
- * Open a device from the list, and print it. If a GID of it was chosen, it
- * stays open as *@kept. Returns the status to exit with.
+ * Open a device from the list, print it, and close it. But if the chosen GID
+ * belongs to this device, leave the device open and put it into *@kept; the
+ * caller closes it. Returns the status to exit with.
  */
 static int show(struct ibv_device *device, struct ibv_context **kept,
 		struct ibv_gid_entry *chosen)

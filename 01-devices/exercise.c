@@ -5,8 +5,9 @@
  * that you don't know, so it can't assume "rxe_0, port 1, GID index 1": it has
  * to look. Choose the first device whose first ACTIVE port has a GID of RoCE v2
  * that holds an IPv4 address; pass over devices that can't be opened. If there
- * is no such device, the exit status is 77, also if other devices exist. A port
- * or a GID that cannot be queried counts as not there.
+ * is no such device, the exit status is 77, also if other devices exist. If a
+ * port cannot be queried, the device has no further ports. If a GID cannot be
+ * queried, pass over its entry.
  *
  * devices.c does everything that you need, but chooses differently: it accepts
  * the best GID of the first ACTIVE port, even one without IPv4. Write the

@@ -212,7 +212,7 @@ int main(int argc, char *argv[])
 	if (print_limits(context))
 		goto out;
 
-	/* 3. Protection domain: a queue pair can use only memory of its own. */
+	/* 3. Protection domain: a queue pair can use only MRs of its own PD. */
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;
@@ -303,9 +303,9 @@ out:
 	}
 
 	/*
-	 * ibv_close_device() returns -1 and sets errno. It comes after
-	 * everything that was made in this context: the kernel would drop what
-	 * is left, but the library would not free its memory for it.
+	 * ibv_close_device() returns -1 and sets errno. Call it after
+	 * everything that was made in this context is released. Otherwise the
+	 * kernel releases the rest, but the library leaks memory.
 	 */
 	if (context) {
 		if (ibv_close_device(context)) {

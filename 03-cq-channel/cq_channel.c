@@ -123,7 +123,10 @@ static int sleep_until_event(struct ibv_comp_channel *channel,
 	return 0;
 }
 
-/* Poll until the CQ is empty, because an event does not say how many came. */
+/*
+ * Poll until the CQ is empty, because one event can stand for many completions.
+ * Returns 0, or -1 after an error message, also if a completion has failed.
+ */
 static int drain(struct ibv_cq *cq, struct counts *counts)
 {
 	struct ibv_wc wc[BATCH];
@@ -177,7 +180,7 @@ static int wait_for(struct ibv_comp_channel *channel, struct ibv_cq *cq,
 	return 0;
 }
 
-/* A thread: sends messages while main() sleeps. Returns NULL, or @loop. */
+/* A thread that sends while main() sleeps. NULL, or @loop after an error. */
 static void *send_late(void *loop)
 {
 	for (int i = 0; i < LATE_MESSAGES; i++) {

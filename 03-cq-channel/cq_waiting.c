@@ -65,11 +65,14 @@
 
 #define CQ_SIZE 8	/* more completions than there ever are at once */
 
-/* How long a sleep may last: where an event must come, and where none can. */
+/*
+ * The longest sleeps, in milliseconds: DEADLINE_MS if an event must come,
+ * NO_EVENT_MS after a lost wake-up, when no event can come.
+ */
 #define DEADLINE_MS 3000
 #define NO_EVENT_MS 100
 
-/* When the message comes that both ways of waiting are measured with. */
+/* To measure the cost of waiting, we send a message after this time. */
 #define LATE_MS 200
 
 /* What a loop waits on, and what has happened so far. */
@@ -82,7 +85,10 @@ struct waiter {
 	long polls;
 };
 
-/* The bad moment: if a surprise is left, its message arrives now. */
+/*
+ * Called at a bad moment: if w->surprises is not 0, subtract 1 and send one
+ * message. Returns 0, or -1 after an error message.
+ */
 static int surprise(struct waiter *w)
 {
 	if (w->surprises == 0)
@@ -123,7 +129,11 @@ static int drain(struct waiter *w)
 	return n ? -1 : 0;
 }
 
-/* Sleep until an event comes, and take it; or sleep for @ms milliseconds. */
+/*
+ * Sleep until an event comes, or for @ms milliseconds. If one came, take and
+ * acknowledge it, and set *@woken to true; otherwise set it to false. Returns
+ * 0 in both cases, or -1 after an error message.
+ */
 static int sleep_for_event(struct waiter *w, int ms, bool *woken)
 {
 	struct pollfd fd = { .fd = w->channel->fd, .events = POLLIN };
@@ -161,6 +171,8 @@ static int too_late(const struct waiter *w, int want)
 /*
  * WRONG: it drains first and arms then. If a message arrives between the two,
  * its completion raises no event, and nobody looks into the CQ any more.
+ * Returns 0, also if no event came: w->completions shows that. Returns -1
+ * after an error message.
  */
 static int wait_wrong(struct waiter *w, int want)
 {

@@ -14,7 +14,9 @@
  * take_all(), takes all others.
  *
  * arm() has a CHECKPOINT: it prints a line and waits for Enter. Leave it where
- * it is, because the sender uses that moment to send: just before you arm.
+ * it is, because from the second time on the sender sends there, just before
+ * you arm. The first burst comes after CHECKPOINT armed. At the others nothing
+ * is sent; make check-03 looks at your program there.
  *
  *	make try-03	runs it with a sender, and shows what both do
  *	make check-03	checks it
@@ -112,9 +114,9 @@ static int take_all(struct receiver *r, int count)
 }
 
 /*
- * TODO 03.5: acknowledge all events that were taken, with one call, because
- * ibv_destroy_cq() waits until they are. sleep_until_event() in cq_channel.c
- * does it for one event at a time.
+ * TODO 03.5: acknowledge all events that were taken, because ibv_destroy_cq()
+ * waits until they are. Use one call for all of them, because each call takes a
+ * lock. sleep_until_event() in cq_channel.c does it for one event at a time.
  */
 static void acknowledge(struct receiver *r)
 {

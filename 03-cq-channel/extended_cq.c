@@ -1,11 +1,11 @@
 /*
  * extended_cq.c - take completions with an iterator: the extended CQ
  *
- * ibv_poll_cq() copies each completion whole. An extended CQ shows you one
- * completion at a time where it lies. You choose when you create the CQ which
- * fields a completion must have. That is cheaper, because the other fields
- * are not filled in, and it leaves room for more of them, such as the time at
- * which the completion was made.
+ * ibv_poll_cq() copies each completion whole. With an extended CQ you read one
+ * completion at a time, in the queue itself. When you create the CQ, you choose
+ * which fields a completion must have. The other fields are not filled in,
+ * which is cheaper, and there is room for new fields, such as the time at which
+ * the completion was made.
  *
  * New since cq_channel.c: ibv_create_cq_ex(); and ibv_start_poll(),
  * ibv_next_poll() and ibv_end_poll() in place of ibv_poll_cq(). Arming and
@@ -76,8 +76,8 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 
 	if (!cq) {
 		print_error(errno, "ibv_create_cq_ex(%d)", CQ_SIZE);
-		print_hint("a device without extended CQs has those of "
-			   "ibv_create_cq(): see cq_channel.c");
+		print_hint("if the device has no extended CQs, use "
+			   "ibv_create_cq(), as cq_channel.c does");
 		return NULL;
 	}
 
@@ -93,11 +93,11 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
  * Take up to @most completions in one batch, and set @taken to their number.
  * Returns 0, or -1 after an error message, also if a completion has failed.
  *
- * The loop stops at @most on purpose, and so does not run into the end of the
- * CQ if so many are there. At the end of the CQ ibv_next_poll() returns ENOENT,
- * and then ibv_end_poll() has to be called all the same. In rdma-core 44 that
- * makes rxe's provider lose count: from then on the CQ gives completions that
- * never happened. rdma-core 56 does not have this bug.
+ * The loop stops at @most, even if the CQ may hold more. So it does not reach
+ * the end of the CQ if @most completions are there. At the end ibv_next_poll()
+ * returns ENOENT, and ibv_end_poll() must be called anyway. In rdma-core 44
+ * that makes rxe's provider lose count: from then on the CQ gives completions
+ * that never happened. rdma-core 56 does not have this bug.
  */
 static int take_batch(struct ibv_cq_ex *cq, int most, int *taken)
 {

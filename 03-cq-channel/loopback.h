@@ -90,7 +90,10 @@ static inline int loopback_connect(struct ibv_qp *qp, int port_num)
 		      "ibv_modify_qp(RTR -> RTS)");
 }
 
-/* Wait until a send has completed: then the peer's device has its message. */
+/*
+ * Wait until a send has completed, which means that the receiving device has
+ * the message. Returns 0 if it succeeded, or -1 after an error message.
+ */
 static inline int loopback_wait_sent(struct loopback *loop)
 {
 	long long start = clock_ns(CLOCK_MONOTONIC);

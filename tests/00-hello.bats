@@ -72,7 +72,7 @@ without_number() { sed -E 's/^(QP: +number 0x)[0-9a-f]{6},/\1......,/' <<<"$1"; 
 @test "step 7: a message that is lost is an error within seconds" {
 	run -1 --separate-stderr with_shim hello lose "$hello"
 	assert_equal "$stderr" "hello: no completion within 3000 ms
-  hint: docs/errors.md explains this error, by its words"
+  hint: search docs/errors.md for the words of this error"
 	assert_equal "$(tail -n 6 <<<"$output")" "$(released "${everything[@]}")"
 	refute_output --partial success
 }

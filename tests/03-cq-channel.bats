@@ -294,7 +294,7 @@ released: ibv_free_device_list\$"
 	assert_failure 1
 	assert_equal "$stderr" "extended_cq: ibv_create_cq_ex(37): EOPNOTSUPP \
 (Operation not supported)
-  hint: a device without extended CQs has those of ibv_create_cq(): see cq_channel.c"
+  hint: if the device has no extended CQs, use ibv_create_cq(), as cq_channel.c does"
 	assert_line 'released: ibv_close_device'
 }
 

@@ -5,8 +5,9 @@
  *
  * Registers one buffer of LENGTH bytes, once for each RIGHTS. The letters are L
  * for IBV_ACCESS_LOCAL_WRITE, W for REMOTE_WRITE, R for REMOTE_READ and A for
- * REMOTE_ATOMIC; a - adds no right. Try all combinations, and let the device
- * decide: it refuses some of them. Such a refusal is not a failure of your
+ * REMOTE_ATOMIC; a - adds no right. Don't check yourself whether the letters
+ * fit together: pass each combination to ibv_reg_mr(), because the device
+ * decides, and it refuses some of them. Such a refusal is not a failure of your
  * program: print the name of the error and go on.
  *
  *	$ exercise 3000 L LR W
