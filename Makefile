@@ -164,7 +164,7 @@ export SEED HOSTS
 
 check-NN: ## is it right? If not, where to look
 try-NN: ## run it by hand, in sight, with its peer; PROGRAM=broken runs broken.c
-hint-NN: ## a hint; the next one says more, and the last is the solution
+hint-NN: ## a hint; the next one says more
 diff-NN: ## when it is right: another way to write it
 reset-NN: ## back to the beginning; what you have is kept
 .PHONY: progress watch
@@ -187,13 +187,13 @@ endif
 export $1
 endef
 $(foreach v,SUBMISSION SUBMISSIONS RESULTS DIR,$(eval $(call as_typed,$v)))
-grade: $(peer) ## all exercises, with results/; of SUBMISSION=folder
+grade: $(peer) ## grades SUBMISSION=folder, or this tree, into results/
 	$(Q)tests/lab/packages grade
 	$(Q)tests/grading/grade -- "$$SUBMISSION"
-grade-all: $(peer) ## SUBMISSIONS=folder: a class, a folder a student
+grade-all: $(peer) ## grades a class: SUBMISSIONS=folder has a folder for each
 	$(Q)tests/lab/packages grade
 	$(Q)tests/grading/grade-all -- "$$SUBMISSIONS" "$$RESULTS"
-handout: ## DIR=folder: a new tree for a class, without solutions
+handout: ## makes DIR=folder, a tree for a class without solutions
 	$(Q)tests/lab/packages run grade
 	$(Q)tests/grading/handout -- "$$DIR"
 
