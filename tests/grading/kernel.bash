@@ -588,9 +588,9 @@ all_signaled() {
 	done
 }
 
-# right_sends SIZE: does each SEND send what is in one of four slots, of SIZE bytes, with a
-# wr_id that no other slot has? The exercise asks for the slot's number, and any other name
-# does as well. Those that are inline (flag 8) have no address.
+# right_sends SIZE [SLOTS]: does each SEND send what is in one of four slots, or so many, of SIZE
+# bytes, with a wr_id that no other slot has? The exercise asks for the slot's number, and any
+# other name does as well. Those that are inline (flag 8) have no address.
 right_sends() {
 	local send opcode flags id address lowest='' place
 	local -A slot_of=() name_of=()
@@ -605,7 +605,7 @@ right_sends() {
 		if ((opcode == 2 && !(flags & 8))); then
 			place=$((address - lowest))
 			evidence="wr_id $id: sends what is $place bytes after the first slot"
-			((place % $1 == 0 && place / $1 < 4)) || return
+			((place % $1 == 0 && place / $1 < ${2:-4})) || return
 			if [[ ${slot_of[$id]:=$place} != "$place" || ${name_of[$place]:=$id} != "$id" ]]; then
 				evidence+="; another send has this wr_id, or sends this slot"
 				return 1

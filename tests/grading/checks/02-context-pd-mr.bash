@@ -99,7 +99,7 @@ check_exercise() {
 	# What means nothing is no right, and not no rights.
 	shuffle small w l r a
 	shuffle others {B..K} {M..Q} {S..V} X Y Z {0..9} + _
-	for letters in "${small[0]}" "${others[0]}"; do
+	for letters in "${small[0]}" "${others[@]:0:3}"; do
 		vary letters "L$letters"
 		run exercise 100 "$letters"
 		expect 02.1 "access_flags() should return -1 for the letters $letters" ends_with 2
