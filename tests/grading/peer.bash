@@ -143,6 +143,7 @@ takes_all() {
 		fi
 		read_output
 	done
+	evidence="all $sent are taken"
 }
 
 # right_numbers FORM [SOME]: are the lines that it prints in this form those that it prints if it
