@@ -56,7 +56,7 @@ without_number() { sed -E 's/^(QP: +number 0x)[0-9a-f]{6},/\1......,/' <<<"$1"; 
 		setpriv --reuid 65534 --regid 65534 --clear-groups "$hello"
 	assert_released "${everything[@]:3}"
 	assert_regex "$stderr" 'hello: ibv_reg_mr\(32 bytes\): E[A-Z]+ \(.*\)
-  hint: docs/errors.md'
+  hint: search docs/errors.md'
 }
 
 @test "step 5: the message leaves this queue pair and comes back to it" {
