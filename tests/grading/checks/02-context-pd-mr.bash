@@ -71,7 +71,7 @@ refused_with() {
 }
 
 check_exercise() {
-	local length verb n verbs=() ask=() granted=() refused=() errors=() small=() others=() letters
+	local length verb n=0 verbs=() ask=() granted=() refused=() errors=() small=() others=() letters
 	random length 5000 60000 && ((length |= 1)) # odd: to round it up is seen
 	choose_rights && watch_registrations && probe asked ib_uverbs_reg_mr
 	start exercise "$length" "${ask[@]}"
@@ -96,11 +96,11 @@ check_exercise() {
 				released mr pd &&
 			go && finish && expect_status 02.4 0 && ok 02.4
 	fi
-	# What means nothing is no right, and not no rights.
-	shuffle small w l r a
-	shuffle others {B..K} {M..Q} {S..V} X Y Z {0..9} + _
+	# A letter that means nothing is an error behind a known one, too, and in front of one.
+	shuffle small w l r a && shuffle others {B..K} {M..Q} {S..V} X Y Z {0..9} + _
 	for letters in "${small[0]}" "${others[@]:0:3}"; do
 		vary letters "L$letters"
+		if ((n = !n)); then letters=L$letters; else letters+=R; fi
 		run exercise 100 "$letters"
 		expect 02.1 "access_flags() should return -1 for the letters $letters" ends_with 2
 	done
