@@ -140,7 +140,7 @@ feed() { at connected && until_peer four && go && at credit && tell one 'one mor
 
 check_broken() {
 	local count progress_function=sends
-	random count 513 540 && watch_completions # more than the 500 receives of rc_pingpong
+	random count 513 540 && watch_completions # rc_pingpong posts 500; 1000 overflow the trace
 	run broken "$count"
 	find_lines "received $count messages"
 	if ((!${#found[@]} || status)); then fail 05.6; fi
