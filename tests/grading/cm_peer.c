@@ -2,17 +2,17 @@
  * cm_peer.c - the other side of the exercise of chapter 07
  *
  *	cm_peer client PORT VERSION KIND ADDRESS
- *	cm_peer server PORT accept|refuse|empty|other|silent
+ *	cm_peer server PORT accept|refuse|empty|magicN|silent
  *
- * client: asks with private data of KIND: a `hello` with VERSION, one in whose
- * magic a byte is wrong, the first one (`magic0`) or another, or `none`. Prints
- * what it got for an answer.
+ * client: asks with private data of KIND: a `hello` with VERSION, `magicN` with
+ * byte N of the magic wrong, from 0, or `none`. Prints what it got for an
+ * answer.
  *
  * server: accepts or refuses one client, with a random version and a random
  * text that has no zero at its end. The others refuse the client: with an empty
- * text (empty), with a wrong byte in the magic, so that it is no hello (other),
- * or without data (silent). Prints what the client has asked, and what it was
- * told.
+ * text (empty), with byte N of the magic wrong, so that it is no hello
+ * (magicN), or without data (silent). Prints what the client has asked, and
+ * what it was told.
  *
  * What it prints on stdout is what a grade stands on. The other side may send
  * anything or nothing: no wait is for ever. With a connection, it waits for
@@ -113,13 +113,22 @@ static void expect(struct rdma_event_channel *channel,
 	rdma_ack_cm_event(event);
 }
 
-/* Replace it by another byte, which is random. */
-static void change_byte(char *byte)
+/*
+ * With @kind magicN, make byte N of @magic wrong: an even one becomes the same
+ * letter in the other case, an odd one any other byte.
+ */
+static void spoil(char magic[4], const char *kind)
 {
 	unsigned char change;
+	unsigned long n;
 
+	if (strncmp(kind, "magic", 5) != 0)
+		return;
+	n = strtoul(kind + 5, NULL, 10) % 4;
 	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
-	*byte ^= change ? change : 1;
+	if (n % 2 == 0)
+		change = 'a' ^ 'A';
+	magic[n] ^= change ? change : 1;
 }
 
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
@@ -135,8 +144,7 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	bool connected;
 	struct rdma_cm_id *id;
 
-	if (!strncmp(kind, "magic", 5))
-		change_byte(&hello.magic[strtoul(kind + 5, NULL, 0) % 4]);
+	spoil(hello.magic, kind);
 	if (!strcmp(kind, "none"))
 		param.private_data_len = 0;
 	own_fault(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0 ||
@@ -184,8 +192,7 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	hello.text[sizeof(hello.text) - 1] = 'x';
 	if (!strcmp(answer, "empty"))
 		memset(hello.text, 0, sizeof(hello.text));
-	else if (!strcmp(answer, "other"))
-		change_byte(&hello.magic[random[0] % 4]);
+	spoil(hello.magic, answer);
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||
 		  rdma_listen(listener, 1), "rdma_listen");

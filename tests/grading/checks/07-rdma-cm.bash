@@ -40,7 +40,7 @@ check_exercise() {
 	if expect 07.5 'the server does not listen' serves && accepts; then serve; fi
 	# After the server, which sees whether anything is taken for a hello.
 	ask_one_who_refuses empty
-	for kind in other silent; do
+	for kind in magic{0..3} silent; do
 		ask "$kind" && finish
 		expect 07.4 "the server refused without a hello: it should print refused: reason 28" \
 			prints_only 'refused: reason 28' "$refusal" 'refused.*'
