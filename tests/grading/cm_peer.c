@@ -8,11 +8,13 @@
  * byte N of the magic wrong, from 0, or `none`. Prints what it got for an
  * answer.
  *
- * server: accepts or refuses one client, with a random version and a random
- * text that has no zero at its end. The others refuse the client: with an empty
- * text (empty), with byte N of the magic wrong, so that it is no hello
- * (magicN), or without data (silent). Prints what the client has asked, and
- * what it was told.
+ * server: accepts or refuses one client, with a random version. The others
+ * refuse the client: with version 0 and an empty text (empty), with byte N of
+ * the magic wrong, so that it is no hello (magicN), or without data (silent).
+ * Prints what the client has asked, and what it was told.
+ *
+ * The text of both is random, and has no zero at its end. Behind the hello,
+ * there are more letters.
  *
  * What it prints on stdout is what a grade stands on. The other side may send
  * anything or nothing: no wait is for ever. With a connection, it waits for
@@ -47,6 +49,12 @@ struct hello {
 	char magic[4];
 	uint32_t version;
 	char text[24];
+};
+
+/* What we send. */
+struct message {
+	struct hello hello;
+	char behind[24];	/* as much as a request has room for */
 };
 
 static void own_fault(bool failed, const char *what)
@@ -113,6 +121,25 @@ static void expect(struct rdma_event_channel *channel,
 	rdma_ack_cm_event(event);
 }
 
+/* All but the version, which it returns: a random number. */
+static uint32_t fill(struct message *message)
+{
+	struct hello *hello = &message->hello;
+	uint32_t random[2];
+
+	own_fault(getrandom(message, sizeof(*message), 0) != sizeof(*message) ||
+		  getrandom(random, sizeof(random), 0) != sizeof(random),
+		  "getrandom");
+	memcpy(hello->magic, "ping", sizeof(hello->magic));
+	snprintf(hello->text, sizeof(hello->text), "%%x because %08x and",
+		 random[1]);
+	hello->text[sizeof(hello->text) - 1] = 'x';
+	/* No zero ends the text there, and it can be printed. */
+	for (size_t i = 0; i < sizeof(message->behind); i++)
+		message->behind[i] = 'a' + (message->behind[i] & 15);
+	return random[0];
+}
+
 /*
  * With @kind magicN, make byte N of @magic wrong: an even one becomes the same
  * letter in the other case, an odd one any other byte.
@@ -134,9 +161,9 @@ static void spoil(char magic[4], const char *kind)
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 		  uint32_t version, const char *kind)
 {
-	struct hello hello = { .magic = "ping", .version = htonl(version) };
+	struct message message;
 	struct rdma_conn_param param = {
-		.private_data = &hello, .private_data_len = sizeof(hello),
+		.private_data = &message, .private_data_len = sizeof(message),
 		.retry_count = 6,
 	};
 	struct rdma_cm_event *event;
@@ -144,7 +171,9 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	bool connected;
 	struct rdma_cm_id *id;
 
-	spoil(hello.magic, kind);
+	(void)fill(&message);
+	message.hello.version = htonl(version);
+	spoil(message.hello.magic, kind);
 	if (!strcmp(kind, "none"))
 		param.private_data_len = 0;
 	own_fault(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0 ||
@@ -175,24 +204,21 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 		  const char *answer)
 {
-	struct hello hello = { .magic = "ping" };
+	struct message message;
+	struct hello *hello = &message.hello;
 	struct rdma_conn_param param = {
-		.private_data = &hello, .private_data_len = sizeof(hello),
+		.private_data = &message, .private_data_len = sizeof(message),
 	};
 	struct rdma_cm_id *listener;
 	struct rdma_cm_event *event;
-	uint32_t random[2] = { 0 };
 	struct rdma_cm_id *id;
 
-	own_fault(getrandom(random, sizeof(random), 0) != sizeof(random),
-		  "getrandom");
-	hello.version = htonl(random[0] | 1U << 31);
-	snprintf(hello.text, sizeof(hello.text), "%%x because %08x and",
-		 random[1]);
-	hello.text[sizeof(hello.text) - 1] = 'x';
-	if (!strcmp(answer, "empty"))
-		memset(hello.text, 0, sizeof(hello.text));
-	spoil(hello.magic, answer);
+	hello->version = htonl(fill(&message) | 1U << 31);
+	if (!strcmp(answer, "empty")) {
+		hello->version = 0;
+		hello->text[0] = '\0';
+	}
+	spoil(hello->magic, answer);
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||
 		  rdma_listen(listener, 1), "rdma_listen");
@@ -204,11 +230,11 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	printf("retries %u\n", event->param.conn.retry_count);
 	print_data("asked", event);
 	rdma_ack_cm_event(event);
-	printf("told version %u, %.23s\n", ntohl(hello.version), hello.text);
+	printf("told version %u, %.23s\n", ntohl(hello->version), hello->text);
 	if (!strcmp(answer, "silent")) {
 		own_fault(rdma_reject(id, NULL, 0) != 0, "rdma_reject");
 	} else if (strcmp(answer, "accept") != 0) {
-		own_fault(rdma_reject(id, &hello, sizeof(hello)) != 0,
+		own_fault(rdma_reject(id, &message, sizeof(message)) != 0,
 			  "rdma_reject");
 	} else {
 		create_qp(id);

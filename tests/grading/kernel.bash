@@ -368,14 +368,19 @@ may_only_write() {
 	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
 }
 
-# How much private data the program sends with rdma_reject(), and what is behind the 32 bytes
-# of a struct hello.
+# How much private data the program sends with rdma_reject(), the text in it, and what is behind
+# the 32 bytes of a struct hello.
 watch_refusals() {
 	# shellcheck disable=SC2016 # they are the kernel's
-	probe reject rdma_reject 'len=$arg3:u8' 'rest=+32($arg2):x64[14]'
+	probe reject rdma_reject 'len=$arg3:u8' 'text=+8($arg2):x64[3]' 'rest=+32($arg2):x64[14]'
 }
 
-# Did each of its refusals have the bytes of a struct hello, and behind them only zeros?
+# Has rdma_connect() been given as many bytes as a struct hello has? See world.c (33): the other
+# side always gets as many as a packet has room for.
+asked_with_hello() { ! told 33; }
+
+# Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And none
+# that the compiler has filled in, because the program has not: see grade.
 refused_with_hello() {
 	local call length
 	calls_of reject || return
@@ -383,6 +388,8 @@ refused_with_hello() {
 		length=${call#len=} length=${length%% *}
 		evidence="private_data_len of rdma_reject(): $length; a struct hello has 32 bytes"
 		((length >= 32)) && [[ ${call#*rest=} != *0x[1-9a-f]* ]] || return
+		evidence="bytes of the text that nobody has written"
+		[[ $call != *@(fefe|aaaa)* ]] || return
 	done
 }
 

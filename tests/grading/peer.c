@@ -431,8 +431,8 @@ static int introduce(struct peer *p, int sock)
  * a time, while it still has some: fewer would be more messages than it has
  * receives for. In all as many as messages are @left: none may be lost. The
  * last ones it gets when it has none; sink() calls them 65536. They come in
- * four messages at once: so after a number of messages that is no multiple of
- * four, as some post four receives again when four are used up.
+ * four messages at once: so after a number of messages that is a multiple of
+ * neither two nor three, as some post receives again when a few are used up.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left,
 		       int messages)
@@ -442,7 +442,8 @@ static int credits_for(int arrived, int posted, int free_slots, int left,
 	if (left <= SLOTS && arrived < posted)
 		return 0;
 	if (left <= SLOTS)
-		return left > 1 && messages % SLOTS == 0 ? 1 : left;
+		return left > 1 && (messages % 2 == 0 || messages % 3 == 0) ?
+			1 : left;
 	if (posted < SLOTS + 3 + MOST && arrived < posted)
 		return 0;
 	if (posted == SLOTS + 3)

@@ -498,6 +498,9 @@ printed() {
 	return 1
 }
 
+# Has it printed an event, or its status, that was freed before? See `fill` in the runner.
+reads_freed() { printed '*@(UNKNOWN EVENT|1515870810|5a5a5a5a)*'; }
+
 # find_lines FORM: sets `found` to the lines of this form, a regular expression, without
 # what stands before it, and `whole` to those before which there is nothing. All other lines
 # are the student's own business. So are those that have more before it and repeat a line that

@@ -216,7 +216,7 @@ meets_error() {
 	case $verb in
 	# world.c names a call of ibv_modify_qp() by the state that it leads to.
 	RESET | INIT | RTR | RTS | again-*) verb=ibv_modify_qp ;;
-	completion | WRITE) verb=ibv_poll_cq ;;
+	completion | SEND | RECV | WRITE) verb=ibv_poll_cq ;;
 	esac
 	account
 	fail "$1" "$verb() was not called as often as it has to be" "$message"

@@ -11,8 +11,8 @@
  *
  * The five devices that are named by "three-ports" have three: their own is the
  * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
- * 10.3.0.1 and 10.4.0.1, but those of the last two devices are of IPv6. And of
- * the third device the first port is ACTIVE, of the fourth one the second port.
+ * 172.3.0.1 and 172.4.0.1, but those of the last two devices are of IPv6. And
+ * of the third device the first port is ACTIVE, of the fourth one the second.
  * The first device has only ports that are ARMED, although its interface is up.
  * The second ports have no GIDs at all. The tables are smaller, because
  * ibv_query_gid_table() cannot ask for the GIDs of several tables of Soft-RoCE:
@@ -47,15 +47,16 @@
  * has the name of the state that it is to reach, and "again-" before it if a
  * queue pair has been taken to ERR meanwhile. Of ibv_post_recv() each request
  * in a list counts. If "completion" fails, a completion has no success, and if
- * "WRITE" does, one of an RDMA WRITE; if rdma_get_cm_event() does, it says of
- * an address that was resolved that it was not.
+ * "SEND", "RECV" or "WRITE" does, one of a send, a receive or an RDMA WRITE; if
+ * rdma_get_cm_event() does, it says of an address that was resolved that it was
+ * not.
  *
- * While a send is under way, its bytes must not change, and nothing else may be
- * sent from there. On Soft-RoCE a send is complete at once, so no harm would be
- * seen. Here the grader is told; and which events were acknowledged, too. It
- * believes only who knows the number "key". It is told, too, if a queue pair is
- * to send to another GID than that of the IPv4 address "peer", which is a
- * hexadecimal number.
+ * While a send or a WRITE is under way, its bytes must not change, and nothing
+ * else may be sent from there. On Soft-RoCE it is complete at once, so no harm
+ * would be seen. Here the grader is told; and which events were acknowledged,
+ * too. It believes only who knows the number "key". It is told, too, if a queue
+ * pair is to send to another GID than that of the IPv4 address "peer", which is
+ * a hexadecimal number.
  *
  * "slots" has two numbers: how many sends may be under way, and how many there
  * are in all. As long as the program could send, because it has a credit and a
@@ -76,7 +77,8 @@
  *
  * The grader is told if an empty queue was polled SPINS times in a row.
  *
- * When a program ends, the grader is told whether it has waited for its WRITEs.
+ * When a program ends, the grader is told whether it has waited for its WRITEs,
+ * and released its regions.
  *
  * It is told if ibv_reg_mr() has failed, and the program asks for the name of
  * another error.
@@ -173,15 +175,18 @@ enum word {
 	RECEIVED = 20,	/* the completion of a receive was taken */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
 	OTHER_ERROR = 31,	/* than that of ibv_reg_mr() is named */
+	REGIONS = 32,	/* that were not released, when the program ends */
+	NO_HELLO = 33,	/* rdma_connect() has other private data */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
 #define MOST_ACKED 3000
 #define NO_OPCODE ((enum ibv_wc_opcode)0x5a)
 #define NO_LENGTH 0x5a5a5a5a
+#define HELLO 32	/* bytes of a struct hello, see chapter 07 */
 #define SPINS 10000	/* several milliseconds, emulated; no short try */
 
-/* A piece of the @send'th send, which is under way; @sum is its checksum. */
+/* A piece of the @send'th send or WRITE under way; @sum is its checksum. */
 struct under_way {
 	uint64_t wr_id, addr;
 	uint32_t length, sum;
@@ -192,6 +197,7 @@ struct under_way {
 static struct under_way under_way[MOST_PIECES];
 static int pieces;
 static unsigned int sends, ended;
+static unsigned int started;	/* sends, and WRITEs that will complete */
 static unsigned int shown;	/* sends whose completions may be seen */
 static unsigned long long credits;	/* taken, besides those for all slots */
 static int writes;	/* of them no completion was taken, but it will come */
@@ -334,6 +340,7 @@ static int error_of(const char *verb)
 	if (failing.calls == failing.from)
 		tell(FAILED);
 	else if (strcmp(verb, "completion") == 0 ||
+		 strcmp(verb, "SEND") == 0 || strcmp(verb, "RECV") == 0 ||
 		 strcmp(verb, "WRITE") == 0 ||
 		 strcmp(verb, "ibv_dereg_mr") == 0)
 		return 0;
@@ -358,17 +365,30 @@ static int error_of_request(const char *verb, uint64_t wr_id)
 	return 0;
 }
 
+/*
+ * What a verb leaves in errno that returns the error itself means nothing: here
+ * it is 0, so that who looks there sees no error.
+ */
+static int returned(int err)
+{
+	if (err)
+		errno = 0;
+	return err;
+}
+
 static bool completion_fails(enum ibv_wc_opcode opcode)
 {
 	return error_of("completion") ||
+	       (opcode == IBV_WC_SEND && error_of("SEND")) ||
+	       (opcode == IBV_WC_RECV && error_of("RECV")) ||
 	       (opcode == IBV_WC_RDMA_WRITE && error_of("WRITE"));
 }
 
-/* Make it the GID at @index of @port: that of 10.@net.0.1, or of fe80::ff. */
+/* Make it the GID at @index of @port: that of 172.@net.0.1, or of fe80::ff. */
 static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
 		      uint32_t index, unsigned char net)
 {
-	const unsigned char ipv4[16] = { [10] = 0xff, 0xff, 10, net, 0, 1 };
+	const unsigned char ipv4[16] = { [10] = 0xff, 0xff, 172, net, 0, 1 };
 	const unsigned char ipv6[16] = { 0xfe, 0x80, [15] = 0xff };
 
 	memcpy(entry->gid, net ? ipv4 : ipv6, sizeof(ipv4));
@@ -575,14 +595,14 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	struct under_way *new;
 
 	/* A slot begins where the first piece of a message begins. */
-	if (slots && looked_at != sends)
+	if (slots && looked_at != started)
 		wrong = !is_slot(sge->addr);
-	looked_at = sends;
+	looked_at = started;
 	if (pieces == MOST_PIECES)	/* the oldest has to go */
 		memmove(under_way, under_way + 1, --pieces * sizeof(*new));
 	new = &under_way[pieces];
 	new->wr_id = wr->wr_id;
-	new->send = sends;
+	new->send = started;
 	new->addr = sge->addr;
 	/* The program may use the bytes of an inline send again at once. */
 	new->length = wr->send_flags & IBV_SEND_INLINE ? 0 : sge->length;
@@ -605,17 +625,22 @@ static void write_begins(unsigned int flags)
 
 static void send_begins(const struct ibv_send_wr *wr)
 {
-	if (wr->opcode == IBV_WR_RDMA_WRITE)
+	if (wr->opcode == IBV_WR_RDMA_WRITE) {
 		write_begins(wr->send_flags);
-	if (wr->opcode != IBV_WR_SEND)
+		if (!(wr->send_flags & IBV_SEND_SIGNALED))
+			return;
+	} else if (wr->opcode == IBV_WR_SEND) {
+		tell(SENT);
+		sends++;
+	} else {
 		return;
-	tell(SENT);
-	sends++;
+	}
+	started++;
 	for (int i = 0; i < wr->num_sge; i++)
 		piece_begins(wr, &wr->sg_list[i]);
 }
 
-/* All pieces of the first send with this wr_id. */
+/* All pieces of the first send or WRITE with this wr_id. */
 static void send_ends(uint64_t wr_id)
 {
 	unsigned int send = 0;
@@ -644,6 +669,7 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 		shown -= !!shown;
 	} else if (opcode == IBV_WC_RDMA_WRITE) {
 		writes--;
+		send_ends(wr_id);
 		tell(WRITTEN);
 	} else if (opcode == IBV_WC_RECV) {
 		credits += ntohl(imm);
@@ -651,10 +677,34 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 	}
 }
 
+#define MOST_REGIONS 64
+static struct ibv_mr *registered[MOST_REGIONS];	/* and not released */
+static int regions;
+
+/* Two verbs may come here with the same region, as one calls the other. */
+static struct ibv_mr *region_begins(struct ibv_mr *mr)
+{
+	for (int i = 0; i < regions; i++)
+		if (registered[i] == mr)
+			return mr;
+	if (mr && regions < MOST_REGIONS)
+		registered[regions++] = mr;
+	return mr;
+}
+
+static void region_ends(const struct ibv_mr *mr)
+{
+	for (int i = 0; i < regions; i++)
+		if (registered[i] == mr)
+			registered[i] = registered[--regions];
+}
+
 __attribute__((destructor)) static void program_ends(void)
 {
 	if (writes > 0)
 		tell(UNFINISHED);
+	if (regions)
+		tell(REGIONS);
 }
 
 /* Does it ask for bytes from the peer? */
@@ -875,7 +925,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		if (wc[i].status == IBV_WC_SUCCESS)
 			try_ends(wc[i].opcode);
 		if (completion_fails(wc[i].opcode))
-			wc[i].status = IBV_WC_GENERAL_ERR;
+			wc[i].status = IBV_WC_WR_FLUSH_ERR;
 		if (wc[i].opcode == IBV_WC_SEND ||
 		    wc[i].opcode == IBV_WC_RDMA_WRITE ||
 		    wc[i].status != IBV_WC_SUCCESS)
@@ -922,7 +972,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 
 	if (err) {
 		*bad_wr = wr;
-		return err;
+		return returned(err);
 	}
 	pthread_mutex_lock(&queues);
 	err = post(qp, wr, bad_wr);
@@ -968,7 +1018,7 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
 	const int err = error_of("ibv_req_notify_cq");
 
-	return err ? err : arm(cq, solicited_only);
+	return err ? returned(err) : arm(cq, solicited_only);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
@@ -983,7 +1033,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 			err = real_post_recv(qp, &alone, &bad);
 		if (err) {
 			*bad_wr = wr;
-			return err;
+			return returned(err);
 		}
 		tell(RECEIVE);
 	}
@@ -1014,7 +1064,7 @@ static void take_extended(struct ibv_cq_ex *cq)
 				     ibv_wc_read_imm_data(cq) : 0);
 	deliver(cq->wr_id);
 	if (completion_fails(ibv_wc_read_opcode(cq)))
-		cq->status = IBV_WC_GENERAL_ERR;
+		cq->status = IBV_WC_WR_FLUSH_ERR;
 }
 
 static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
@@ -1072,6 +1122,7 @@ static void wr_send(struct ibv_qp_ex *qp)
 		tell(SENT);
 		pthread_mutex_lock(&queues);
 		sends++;
+		started++;
 		pthread_mutex_unlock(&queues);
 	}
 	real_wr_send(qp);
@@ -1082,6 +1133,7 @@ static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey,
 {
 	pthread_mutex_lock(&queues);
 	write_begins(qp->wr_flags);
+	started += !!(qp->wr_flags & IBV_SEND_SIGNALED);
 	pthread_mutex_unlock(&queues);
 	real_wr_rdma_write(qp, rkey, remote_addr);
 }
@@ -1093,7 +1145,7 @@ static int wr_complete(struct ibv_qp_ex *qp)
 	if (!err)
 		return real_wr_complete(qp);
 	ibv_wr_abort(qp);
-	return err;
+	return returned(err);
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count,
@@ -1231,7 +1283,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 		return NULL;
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr", "IBVERBS_1.1");
-	return real(pd, addr, length, access);
+	return region_begins(real(pd, addr, length, access));
 }
 
 #undef ibv_reg_mr_iova
@@ -1254,7 +1306,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr_iova2",
 				 "IBVERBS_1.8");
-	return real(pd, addr, length, iova, access);
+	return region_begins(real(pd, addr, length, iova, access));
 }
 
 const char *strerrorname_np(int err)
@@ -1280,12 +1332,13 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	int result;
 
 	if (failed && mr == failed)
-		return failing.err;
+		return returned(failing.err);
 	if (err)
 		failed = mr;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dereg_mr", "IBVERBS_1.1");
+	region_ends(mr);
 	result = real(mr);
-	return err ? err : result;
+	return err ? returned(err) : result;
 }
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
@@ -1296,12 +1349,12 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	int result;
 
 	if (failed && pd == failed)
-		return failing.err;
+		return returned(failing.err);
 	if (err)
 		failed = pd;
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dealloc_pd", "IBVERBS_1.1");
 	result = real(pd);
-	return err ? err : result;
+	return err ? returned(err) : result;
 }
 
 static bool was_in_err;	/* a queue pair has been, and is set up again */
@@ -1332,7 +1385,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (!err && (mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)
 		err = EINVAL;
 	if (err)
-		return err;
+		return returned(err);
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
 	return real(qp, attr, mask);
 }
@@ -1345,7 +1398,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	int err = error_of("ibv_query_qp");
 
 	if (err)
-		return err;
+		return returned(err);
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_qp", "IBVERBS_1.1");
 	err = real(qp, attr, mask, init);
 	/*
@@ -1423,6 +1476,17 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 			(*event)->param.conn.private_data = NULL;
 	}
 	return err;
+}
+
+int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
+{
+	int (*real)(struct rdma_cm_id *, struct rdma_conn_param *);
+
+	/* The other side cannot know: see "private-data". */
+	if (param && param->private_data_len != HELLO)
+		tell(NO_HELLO);
+	*(void **)&real = dlsym(RTLD_NEXT, "rdma_connect");
+	return real(id, param);
 }
 
 int rdma_ack_cm_event(struct rdma_cm_event *event)

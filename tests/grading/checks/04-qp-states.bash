@@ -71,7 +71,7 @@ check_exercise() {
 	go
 	is_back && go && finish && expect_status 04.5 0 && ok 04.5
 	# In another run it is the other one that fails.
-	victim=$other other=$first theirs=0
+	victim=$other other=$first theirs=0 mine=0 psn[2]=0
 	start exercise "${psn[@]}" "$victim"
 	for i in init rtr rts error; do reach 04.5 "$i" && go || return; done
 	is_back && go && finish && expect_status 04.5 0
@@ -79,7 +79,7 @@ check_exercise() {
 	start exercise "${psn[@]}" "$victim" && walk && nothing_fails
 	if printed '[AB]: state [0-9]*, sq_psn *'; then
 		fail 04.4 "ibv_query_qp() failed, and it printed a state all the same"
-	fi
+	elif [[ $timed_out ]]; then fail 04.4; fi
 	errors "${psn[@]}" "$victim"
 }
 
@@ -129,22 +129,20 @@ delivered() {
 }
 
 check_broken() {
-	local psn=() steps hex
+	local psn=() numbers
 	# What is handed out sends a PSN ahead of the one that is expected, so it ends with an error:
 	# one behind it would be taken for a copy, and the program would wait for ever.
 	random "psn[1]" 65536 8000000
 	random "psn[0]" $((psn[1] + 1)) $((psn[1] + 8000000))
 	probe create rxe_create_qp && watch_completions
-	printf -v hex '0x%x ' "${psn[@]}"
+	printf -v numbers '%d 0x%x' "${psn[@]}"
 	# shellcheck disable=SC2086 # two words
-	start broken $hex
+	start broken $numbers
 	reach 04.6 connected || return
-	kernel qp && words_of 18 # of steps to RTR: see world.c
-	steps=${#calls[@]}
-	go && finish
+	kernel qp && go && finish
 	if [[ $timed_out ]]; then fail 04.6; fi
 	expect 04.6 "the message did not arrive" delivered &&
 		expect 04.6 "rq_psn of each should be sq_psn of the other, as in the arguments" \
 			each_expects "${psn[@]}" &&
-		expect 04.6 "it connected again after the CHECKPOINT" told_times 18 "$steps" && ok 04.6
+		expect 04.6 "each queue pair should be connected once" told_times 18 2 && ok 04.6
 }

@@ -106,8 +106,7 @@ check_exercise() {
 	check_errors $((port + 2)) "$other" "$count"
 	# Small messages may be inline, but only as much as there is room for; and fewer than slots.
 	random size 17 60 && random count 1 3 && peer sink $((port + 3)) "$size" "$count"
-	until_peer_listens
-	start exercise $((port + 3)) "$size" "$count" 10.9.0.1 && walk && both_end
+	until_peer_listens && start exercise $((port + 3)) "$size" "$count" 10.9.0.1 && walk && both_end
 	if peer_said '*one too many'; then fail 05.4 "it sent more than $count messages" "$evidence"; fi
 	if (($(grep -cx 'message [0-9]*' "$peer_out") == count)); then id=05.4; fi
 	expect_status $id 0 "with SIZE $size and COUNT $count"
@@ -121,16 +120,17 @@ check_errors() {
 		must_heed 05.1 "the step to $what failed with ERROR, and that was not returned" \
 			"$what" 1 '*connecting the queue pair: ERROR*' exercise "$@"
 	done
-	for what in "05.2 ibv_post_recv $nth post_receive connected" \
-		'05.5 completion 1 receive_all -' "05.5 ibv_post_recv $((4 + nth)) receive_all -" \
+	for what in "05.2 ibv_post_recv $nth post_receive connected" '05.5 RECV 1 receive_all -' \
+		'05.5 SEND 1 receive_all -' "05.5 ibv_post_recv $((4 + nth)) receive_all -" \
 		"05.5 ibv_post_send $nth receive_all -" "05.3 ibv_post_send $later post_send()/send_all -" \
-		"05.4 completion $later send_all -" "05.4 ibv_post_recv $((3 + nth)) send_all -"; do
+		"05.4 SEND $later send_all -" '05.4 RECV 1 send_all -' \
+		"05.4 ibv_post_recv $((3 + nth)) send_all -"; do
 		read -r id verb call function next <<<"$what"
 		if [[ $id == 05.3 ]]; then
 			beside=(sink "$@") on_the_way=''
 			set -- "$@" 10.9.0.1
 		fi
-		must_heed "$id" "${verb/completion/a request} failed, and $function() did not return -1" \
+		must_heed "$id" "${verb/@(SEND|RECV)/a request} failed, and $function() did not return -1" \
 			"$verb" "$call" '*' exercise "$@"
 		if printed "CHECKPOINT $next"; then fail "$id" "it went on after $verb had failed"; fi
 	done

@@ -77,8 +77,7 @@ check_lock() {
 		expect 06.6 "add_one() returned before its READ and its WRITE had completed" has_taken 2 &&
 		expect 06.6 "the counter should be 1 more, the lock $number" lock_is "$number" 1 || return
 	tell "contend $3" contending
-	echo end >&"$peer_input"
-	go
+	echo end >&"$peer_input" && go
 	until_peer 'sum *'
 	finish
 	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
@@ -94,7 +93,7 @@ check_lock() {
 check_exercise() {
 	local port size iters rounds others args nth what verb why i next n prepared=16
 	watch_registrations && watch_modify && random port 20000 30000
-	random size 1500 9000 && ((size |= 1)) # odd: to round it up is seen
+	random size 65537 70000 && ((size |= 1)) # more than 16 bits can say, and odd
 	random iters 34 40 # more than a queue has room for: each has to be posted again
 	world[lag]=300 && random rounds 20 40 && random others 10 20 && random nth 1 8
 	peer write "$port" "$size" "$iters" && until_peer_listens
@@ -106,6 +105,7 @@ check_exercise() {
 		why="${what/INIT/connection_init}() failed, and permit() did not return -1"
 		must_heed 06.1 "$why" "$what" 1 '*' exercise "${args[@]}"
 		if told 18 || printed "*no memory region"; then fail 06.1 "$why"; fi
+		if told 32; then fail 06.1 "$what failed, and the region stayed: is it side->mr?"; fi
 	done
 	beside=("${args[@]}" 10.9.0.1)
 	# The first ones are main()'s: 16, if check_write() has not counted others.
@@ -119,7 +119,7 @@ check_exercise() {
 		ibv_post_send $nth '*answering: ERROR*' exercise "${args[@]}"
 	beside=(lock $((port + 3)))
 	for what in '4 compare_and_swap tried ibv_post_send 1' '4 compare_and_swap tried completion 1' \
-		"5 take_lock locked completion $((nth + 1))"; do
+		'5 take_lock locked completion 2' "5 take_lock locked completion $((nth + 2))"; do
 		read -r i what next verb n <<<"$what"
 		must_heed "06.$i" "its request has failed, and $what() did not return -1" \
 			"$verb" "$n" '*' exercise lock $((port + 3)) "$rounds" 10.9.0.1
@@ -133,8 +133,7 @@ release_lock() { at tried && go && tell release released; }
 
 check_broken() {
 	local pieces rest size
-	random pieces 3 9 && random rest 1 999
-	watch_registrations && watch_copies
+	random pieces 3 9 && random rest 1 999 && watch_registrations && watch_copies
 	# The last piece is shorter than the others, and then it is not.
 	for size in $((pieces * 1000 + rest)) $((pieces * 1000)); do
 		start broken "$size"
@@ -145,6 +144,7 @@ check_broken() {
 		if ((!${#found[@]} || status)); then fail 06.7; fi
 		expect 06.7 "all of the text should be written by RDMA" written "$size" || return
 		if told 5 || ! told_last 14 15; then fail 06.7 "it did not wait for its last WRITE"; fi
+		if told 3; then fail 06.7 "it changed bytes of which a WRITE was under way"; fi
 	done
 	ok 06.7
 }
