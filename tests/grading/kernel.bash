@@ -379,8 +379,8 @@ watch_refusals() {
 # side always gets as many as a packet has room for.
 asked_with_hello() { ! told 33; }
 
-# Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And none
-# that the compiler has filled in, because the program has not: see grade.
+# Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And is its
+# text free of the bytes with which the compilers fill what a program does not? See grade.
 refused_with_hello() {
 	local call length
 	calls_of reject || return

@@ -432,7 +432,8 @@ static int introduce(struct peer *p, int sock)
  * receives for. In all as many as messages are @left: none may be lost. The
  * last ones it gets when it has none; sink() calls them 65536. They come in
  * four messages at once: so after a number of messages that is a multiple of
- * neither two nor three, as some post receives again when a few are used up.
+ * neither two nor three, as some programs post their receives again only when
+ * two, three or four are used up.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left,
 		       int messages)

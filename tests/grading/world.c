@@ -366,8 +366,8 @@ static int error_of_request(const char *verb, uint64_t wr_id)
 }
 
 /*
- * What a verb leaves in errno that returns the error itself means nothing: here
- * it is 0, so that who looks there sees no error.
+ * A verb that returns its error need not set errno. Here errno is 0 then, so
+ * that a program which looks there sees no error.
  */
 static int returned(int err)
 {
