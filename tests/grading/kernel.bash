@@ -383,6 +383,8 @@ asked_with_hello() { ! told 33; }
 # text free of the bytes with which the compilers fill what a program does not? See grade.
 refused_with_hello() {
 	local call length
+	# A wrong length in the request is that of the refusal, too, and has cost its points.
+	[[ ${verdict[07.1]:-} != fail ]] || return 0
 	calls_of reject || return
 	for call in "${calls[@]}"; do
 		length=${call#len=} length=${length%% *}
