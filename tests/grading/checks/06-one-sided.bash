@@ -105,7 +105,7 @@ check_exercise() {
 		why="${what/INIT/connection_init}() failed, and permit() did not return -1"
 		must_heed 06.1 "$why" "$what" 1 '*' exercise "${args[@]}"
 		if told 18 || printed "*no memory region"; then fail 06.1 "$why"; fi
-		if told 32; then fail 06.1 "$what failed, and the region stayed: is it side->mr?"; fi
+		if told 32; then fail 06.1 "$what failed, the region was not released: is it side->mr?"; fi
 	done
 	beside=("${args[@]}" 10.9.0.1)
 	# The first ones are main()'s: 16, if check_write() has not counted others.
@@ -144,7 +144,7 @@ check_broken() {
 		if ((!${#found[@]} || status)); then fail 06.7; fi
 		expect 06.7 "all of the text should be written by RDMA" written "$size" || return
 		if told 5 || ! told_last 14 15; then fail 06.7 "it did not wait for its last WRITE"; fi
-		if told 3; then fail 06.7 "it changed bytes of which a WRITE was under way"; fi
+		if told 3; then fail 06.7 "it changed bytes before their WRITE was complete"; fi
 	done
 	ok 06.7
 }
