@@ -5,13 +5,13 @@
  *	cm_peer server PORT accept|refuse|empty|magicN|silent
  *
  * client: asks with private data of KIND: a `hello` with VERSION, `magicN` with
- * byte N of the magic wrong, from 0, or `none`. Prints what it got for an
- * answer.
+ * one byte of the magic wrong, or `none`. Prints what it got for an answer.
+ * See spoil() for N, from 0 to 7.
  *
  * server: accepts or refuses one client, with a random version. The others
- * refuse the client: with version 0 and an empty text (empty), with byte N of
- * the magic wrong, so that it is no hello (magicN), or without data (silent).
- * Prints what the client has asked, and what it was told.
+ * refuse the client: with version 0 and an empty text (empty), with a wrong
+ * magic, so that it is no hello (magicN), or without data (silent). Prints what
+ * the client has asked, and what it was told.
  *
  * The text of both is random, and has no zero at its end. Behind the hello,
  * there are more letters.
@@ -141,8 +141,9 @@ static uint32_t fill(struct message *message)
 }
 
 /*
- * With @kind magicN, make byte N of @magic wrong: an even one becomes the same
- * letter in the other case, an odd one any other byte.
+ * With @kind magicN, make one byte of @magic wrong. If N is less than 4, byte N
+ * becomes the same letter in the other case; otherwise byte N - 4 becomes any
+ * other byte.
  */
 static void spoil(char magic[4], const char *kind)
 {
@@ -151,11 +152,11 @@ static void spoil(char magic[4], const char *kind)
 
 	if (strncmp(kind, "magic", 5) != 0)
 		return;
-	n = strtoul(kind + 5, NULL, 10) % 4;
+	n = strtoul(kind + 5, NULL, 10);
 	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
-	if (n % 2 == 0)
+	if (n < 4)
 		change = 'a' ^ 'A';
-	magic[n] ^= change ? change : 1;
+	magic[n % 4] ^= change ? change : 1;
 }
 
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,

@@ -380,7 +380,8 @@ watch_refusals() {
 asked_with_hello() { ! told 33; }
 
 # Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And is its
-# text free of the bytes with which the compilers fill what a program does not? See grade.
+# text free of the bytes with which the compilers (see grade) and malloc() (see the runner) fill
+# what a program does not?
 refused_with_hello() {
 	local call length
 	# A wrong length in the request is that of the refusal, too, and has cost its points.
@@ -391,7 +392,7 @@ refused_with_hello() {
 		evidence="private_data_len of rdma_reject(): $length; a struct hello has 32 bytes"
 		((length >= 32)) && [[ ${call#*rest=} != *0x[1-9a-f]* ]] || return
 		evidence="bytes of the text that nobody has written"
-		[[ $call != *@(fefe|aaaa)* ]] || return
+		[[ $call != *@(fefe|aaaa|a5a5)* ]] || return
 	done
 }
 
@@ -714,7 +715,7 @@ index_of() {
 	local gid want i ip
 	IFS=. read -ra ip <<<"$2"
 	printf -v want '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${ip[@]}"
-	for i in {0..160}; do
+	for i in {0..255}; do
 		index=$i
 		read -r gid <"/sys/class/infiniband/$1/ports/1/gids/$i"
 		[[ $gid != "$want" ]] || return 0

@@ -213,6 +213,24 @@ answered_all() {
 	return 1
 }
 
+# ask WHAT: the peer of chapter 07 is a server, and does WHAT, see cm_peer.c. The program, a client,
+# asks it. Sets `said` to the words of the program, and `told` to those of the peer.
+# shellcheck disable=SC2034 # for the checks
+ask() {
+	stop # an older run of this program may have the port, and the peer needs it
+	peer server $((++port)) "$1"
+	deadline=60 share=60000 until_peer listening || peer_failed
+	start exercise "$port" "$version" 10.9.0.1
+	{ peer_says 'asked|nothing' && until_peer 'told *'; } || :
+	told=$(sed -n 's/^told //p' "$peer_out")
+}
+
+# be_asked VERSION KIND: the peer is such a client of the program. Sets `said` to what it got.
+be_asked() {
+	peer client "$port" "$1" "$2" 10.9.0.1
+	peer_says 'accepted|rejected|nothing|RDMA' || :
+}
+
 # The peer comes to its end, and so does the program. Sets `complaint` to what the peer
 # said at last, and `ending` to how the program has ended, if its status is not 0.
 # shellcheck disable=SC2034 # for the checks

@@ -115,6 +115,16 @@ expect() {
 	return 1
 }
 
+# again ID EARLIER WHY CONDITION...: expected of ID, too, where the program does EARLIER's part again.
+# If that check has failed for it, ID is blocked: one mistake costs one check.
+again() {
+	if [[ ${verdict[$2]:-} == fail ]] && ! "${@:4}"; then
+		fail "$1"
+		return 1
+	fi
+	expect "$1" "${@:3}"
+}
+
 # expect_status ID STATUS [WHEN]: the exit status is to be this one.
 expect_status() {
 	expect "$1" "the exit status should be $2${3:+ $3}, and is $status" ends_with "$2"

@@ -80,6 +80,9 @@
  * When a program ends, the grader is told whether it has waited for its WRITEs,
  * and released its regions.
  *
+ * It is told what a program asks a device for, a port or GIDs, when that
+ * changes.
+ *
  * It is told if ibv_reg_mr() has failed, and the program asks for the name of
  * another error.
  *
@@ -93,7 +96,8 @@
  * packet has room for. Here they have as many as "private-data" says, a number
  * for each, one after the other: 255 changes nothing, and if it is 0, the
  * pointer is NULL. The grader is told if rdma_connect() has another number of
- * them than a struct hello of chapter 07 has bytes.
+ * them than a struct hello of chapter 07 has bytes. If there is a "reason", that
+ * is the status of each REJECTED: a server cannot choose it.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -137,6 +141,7 @@ static unsigned long long key;
 
 static int closed_err;
 static int late, lag;	/* milliseconds */
+static int reason;	/* why a request for a connection was rejected */
 static bool newly_armed;	/* and no event was asked for since */
 static struct ibv_cq *with_events;	/* whose event was taken last */
 
@@ -178,6 +183,8 @@ enum word {
 	OTHER_ERROR = 31,	/* than that of ibv_reg_mr() is named */
 	REGIONS = 32,	/* that were not released, when the program ends */
 	NO_HELLO = 33,	/* rdma_connect() has other private data */
+	ASKS_PORT = 34,	/* the state of a port: see tell_once() */
+	ASKS_GID = 35,	/* for a GID, or for all */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -284,6 +291,8 @@ __attribute__((constructor)) static void read_settings(void)
 			read = fscanf(file, "%d", &late);
 		} else if (strcmp(name, "lag") == 0) {
 			read = fscanf(file, "%d", &lag);
+		} else if (strcmp(name, "reason") == 0) {
+			read = fscanf(file, "%d", &reason);
 		} else if (strcmp(name, "peer") == 0) {
 			read = fscanf(file, "%x", &peer);
 		} else if (strcmp(name, "sent") == 0) {
@@ -326,6 +335,16 @@ static void tell(int word)
 		close(fd);
 	}
 	errno = before;
+}
+
+/* The same, but not again before something else is told in this way. */
+static void tell_once(int word)
+{
+	static int last;
+
+	if (word != last)
+		tell(word);
+	last = word;
 }
 
 /* The errno value with which this call of @verb has to fail, or 0. */
@@ -550,12 +569,18 @@ int ioctl(int fd, unsigned long request, ...)
 
 	if (request == RDMA_VERBS_IOCTL &&
 	    hdr->object_id == UVERBS_OBJECT_DEVICE) {
-		if (hdr->method_id == UVERBS_METHOD_QUERY_PORT)
+		if (hdr->method_id == UVERBS_METHOD_QUERY_PORT) {
+			tell_once(ASKS_PORT);
 			return query_port(fd, hdr, three);
-		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
+		}
+		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY) {
+			tell_once(ASKS_GID);
 			return query_gid(fd, hdr, three);
-		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
+		}
+		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE) {
+			tell_once(ASKS_GID);
 			return query_gids(fd, hdr, three);
+		}
 	}
 	return (int)syscall(SYS_ioctl, fd, request, hdr);
 }
@@ -1466,6 +1491,8 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	if (err == 0 && (*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST &&
 	    requests < sizes)
 		size = data_sizes[requests++];
+	if (err == 0 && (*event)->event == RDMA_CM_EVENT_REJECTED && reason)
+		(*event)->status = reason;
 	if (err == 0 && (*event)->event == RDMA_CM_EVENT_ADDR_RESOLVED &&
 	    error_of("rdma_get_cm_event")) {
 		(*event)->event = RDMA_CM_EVENT_ADDR_ERROR;

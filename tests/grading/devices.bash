@@ -1,0 +1,82 @@
+# The devices of chapter 01, and their addresses. Its check, and no other one, calls make_world().
+# shellcheck shell=bash
+
+# add_device N: the Nth device, on an interface of its own, with its addresses.
+add_device() {
+	local link ips=()
+	random link 100 32767
+	link=w$link${digits[${#interfaces[@]}]}
+	read -ra ips <<<"${addresses[$1]}"
+	interfaces[$1]=$link
+	links+=("link add $link type dummy" "link set $link up" "${ips[@]/#/address add dev $link }")
+	devices+=("link add ${names[$1]} type rxe netdev $link")
+}
+
+# What world.c makes of ports and GIDs stands in /sys, too, for those who read that themselves.
+pretend() {
+	echo IB/RoCE v1 >"$log/v1"
+	mount --bind "$log/v1" "$root/sys/class/infiniband/$1/ports/$2/gid_attrs/types/$3"
+}
+
+# add_ports N: two more; the third one is the real one.
+add_ports() {
+	local ports=/sys/class/infiniband/${names[$1]}/ports gid=0000:0000:0000:0000:0000:ffff:ac03:0001
+	local states=('3: ARMED' '5: ACTIVE_DEFER') i
+	if (($1 == 3)); then states[0]='4: ACTIVE'; elif (($1 == 4)); then states[1]='4: ACTIVE'; fi
+	if (($1 == 1 || $1 == 4)); then gid=fe80:0000:0000:0000:0000:0000:0000:00ff; fi
+	mount -t tmpfs -o mode=0755 ports "$root$ports"
+	mkdir -p "$root$ports"/{{1,2}/{gids,gid_attrs/types},3}
+	for i in 1 2; do echo "${states[i - 1]}" >"$root$ports/$i/state"; done
+	echo RoCE v2 >"$root$ports/1/gid_attrs/types/0"
+	echo "$gid" >"$root$ports/1/gids/0"
+	mount --bind "$ports/1" "$root$ports/3"
+}
+
+# The guest's own device comes first, and would be right, but cannot be opened. The others: 0 has
+# three ports, none of them ACTIVE. 1: its third port has GIDs of IPv6, which look a little like
+# IPv4, and of RoCE v1. 2 is the right one: at port 3, with more than 128 entries, a gap and one of
+# RoCE v1 before its first IPv4 GID of RoCE v2. 3: right, too, at index 0, with two ACTIVE ports; it
+# comes after 2. 4: a right GID at its second ACTIVE port only. 5: IPv6 alone, anywhere.
+make_world() {
+	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
+	local nets=() first place three=()
+	random n 12 24 && world[closed]="$device $n" # from ENOMEM to EMFILE
+	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
+	# Each name is another one, and does not tell which device it is.
+	shuffle digits 0 1 2 3 4 5
+	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
+	shuffle nets {20..120} && random last 20 120 && random third 20 120
+	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 129 + old * 7 % 90))
+	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
+	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
+	addresses[0]="10.${nets[2]}.$third.$last/24"
+	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
+	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64"
+	addresses[1]+=" 10.$old.$third.$last/24 10.$old.$((third + 1)).$last/24"
+	# Each of these differs from an IPv4 address in one byte.
+	for i in {1,100}::ffff:a02:2 0:{1,100}::ffff:a02:2 0:0:{1,100}::ffff:a02:2 \
+		0:0:0:{1,100}:0:ffff:a02:2 ::100:ffff:a02:2; do addresses[1]+=" $i/64"; done
+	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
+	for i in 3 4; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
+	addresses[5]=fd00:200::1/64
+	shuffle place 5 '' '' && shuffle first 1 4 && shuffle order 0 "${first[1]}" ${place[0]}
+	for i in "${first[0]}" "${order[@]}" 2 ${place[1]} 3 ${place[2]}; do add_device "$i"; done
+	printf '%s\n' "${links[@]}" | ip -batch -
+	printf '%s\n' "${devices[@]}" | rdma -b -
+	# The kernel fills the first free entry of its table, a moment later.
+	wait_for_gid "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
+	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
+	wait_for_gid "${names[2]}" "10.$net.$third.$last" && right=$index
+	address=("${address[@]:gone:34 + old % 20}")
+	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
+		"${address[@]/#/address delete dev ${interfaces[2]} }" \
+		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
+	wait_for_gid "${names[2]}" "10.$net.$((third + 1)).$last"
+	shuffle three 0 1 2 3 4
+	for i in "${three[@]}"; do add_ports "$i"; done
+	for i in "$third" $((third + 1)); do
+		wait_for_gid "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 3 "$index"
+	done
+	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
+	pretend "${names[2]}" 3 "$v1"
+}
