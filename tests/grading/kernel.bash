@@ -336,6 +336,27 @@ right_flags() {
 	((i == ${#calls[@]})) || [[ $(uniq <<<"${calls[*]##*access=}") == $(uniq <<<"${want[*]}") ]]
 }
 
+# Are there as many regions as rights in `granted`, and was each of `ask` asked for?
+right_count() {
+	kernel mr
+	calls_of asked
+	evidence="${#objects[@]} regions; ${#calls[@]} calls of ibv_reg_mr(), for ${#ask[@]} arguments"
+	# Of what a thread makes that has ended, rdma(8) says nothing.
+	if ((!${#objects[@]} && ${#calls[@]})); then
+		evidence+="; were they made by a thread that has ended?"
+	fi
+	((${#objects[@]} == ${#granted[@]} && ${#calls[@]} >= ${#ask[@]}))
+}
+
+# Has each of them `length` bytes?
+right_length() {
+	local object
+	for object in "${objects[@]}"; do
+		field mrlen "$object" && evidence=$object
+		[[ $value == "$length" ]] || return 1
+	done
+}
+
 # No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
 # never showed.
 watch_registrations() {

@@ -282,6 +282,10 @@ must_heed() {
 	if [[ $3 == ibv_post_send ]]; then
 		errors=('ENOMEM 12' 'EIO 5') deadline=12 patience=12000
 	fi
+	# This verb has an error of its own.
+	if [[ $3 == ibv_dealloc_pd ]]; then
+		errors=('EBUSY 16' 'EIO 5')
+	fi
 	local name=${errors[0]% *}
 	fails "$3" "$4" "${errors[0]#* }"
 	# The program must not find the peer of the run before.
