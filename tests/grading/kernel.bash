@@ -444,6 +444,9 @@ watch_events() {
 	probe :event ib_uverbs_comp_event_read 'got=$retval:s32'
 }
 
+# Has the kernel been asked for no event yet?
+not_armed() { calls_of arm && ((!${#calls[@]})); }
+
 # armed N [CQ]: has the kernel been asked N times for an event for any completion, of one
 # queue? 0x2 means that, and 0x1 solicited ones alone.
 armed() {
@@ -462,7 +465,8 @@ took_events() {
 	return $result
 }
 
-# Has it acknowledged as many events as it has read, with one call? See world.c.
+# acknowledged [none]: has it acknowledged as many events as it has read, with one call? Or none?
+# See world.c.
 acknowledged() {
 	local events call word sum=0 times=0
 	calls_of event 'got=[1-9]*' || return
@@ -475,7 +479,11 @@ acknowledged() {
 		fi
 	done
 	evidence="$events events were read, and $sum acknowledged, with $times calls"
-	((sum == events && times == 1))
+	if (($#)); then
+		((times == 0))
+	else
+		((sum == events && times == 1))
+	fi
 }
 
 # Each completion that the driver puts into a queue, with the numbers of enum ib_wc_status and

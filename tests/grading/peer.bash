@@ -101,6 +101,18 @@ burst() {
 	until_peer 'sent 0x*' "$sent"
 }
 
+# begin COUNT: the program of chapter 03 and its sender, which has a port of its own.
+# shellcheck disable=SC2034 # for the checks
+begin() {
+	((++port, sent = 0, count = $1))
+	peer burst "$port"
+	until_peer_listens
+	start exercise 10.9.0.1 "$port" "$count"
+}
+
+# With one message, as far as to the loop of take_all().
+one_by_hand() { at arming && go && at armed && go && burst 1 && at drained && go; }
+
 # burst_at_once N: like burst(), but all N messages arrive before the program wakes up, so that
 # there is one event for them. For this the program is stopped with SIGSTOP. Stopping it would
 # end an epoll_wait(2), see signal(7), and continuing it would end a wait for a signal. So a
@@ -144,6 +156,15 @@ takes_all() {
 		read_output
 	done
 	evidence="all $sent are taken"
+}
+
+# Does it take all, and say so? It may arm a few times more, until it knows that it has them all.
+takes_the_end() {
+	for _ in {1..9}; do
+		if takes_all "$got" && until_line all; then return 0; fi
+		at_another && at arming && go || return
+	done
+	return 1
 }
 
 # right_numbers FORM [SOME]: are the lines that it prints in this form those that it prints if it

@@ -20,19 +20,11 @@ check_exercise() {
 	if [[ ${verdict[03.4]:-} == pass && ${verdict[03.5]:-} == pass ]]; then the_errors; fi
 }
 
-# begin COUNT: the program and its sender.
-begin() {
-	((++port, sent = 0, count = $1))
-	peer burst "$port"
-	until_peer_listens
-	start exercise 10.9.0.1 "$port" "$count"
-}
-
-one_by_hand() { at arming && go && at armed && go && burst 1 && at drained && go; }
-
 # main() calls arm(), next_event() and drain() for the first burst.
 by_hand() {
-	reach 03.1 arming && keep_context && go && reach 03.1 armed &&
+	reach 03.1 arming && keep_context &&
+		expect 03.1 "it armed the CQ before CHECKPOINT arming, which comes first" not_armed &&
+		go && reach 03.1 armed &&
 		expect 03.1 "there should be one CQ" only_one cq &&
 		expect 03.1 "arm() should arm the CQ for every completion" armed 1 && ok 03.1 || return
 	go
@@ -42,8 +34,18 @@ by_hand() {
 	expect 03.2 "$sent messages came, and next_event() did not wake up" wakes_up &&
 		expect 03.2 "next_event() did not take the event" took_events 1 && ok 03.2 || return
 	reach 03.3 drained &&
+		{ expect 03.2 "it acknowledged the event, which is left to TODO 03.5" acknowledged none || :; } &&
 		expect 03.3 "drain() should take all $sent messages, each once and in order" \
 			right_numbers "$got" "$some" && ok 03.3 && go
+}
+
+# Does it count each message twice? Then, with one message in the first burst, the loop goes on.
+ends_early() {
+	local came="it printed all after $sent messages of $count"
+	if begin "$count" && one_by_hand && at arming; then
+		fail 03.3 "$came: does drain() count what take() has counted?"
+	fi
+	fail 03.4 "$came"
 }
 
 # Each burst comes just before the arming, of which no event will ever tell; then there
@@ -53,7 +55,7 @@ loop() {
 	local i
 	for i in 1 2 3 4; do
 		if ! at arming; then
-			if printed all; then fail 03.4 "it printed all after $sent messages of $count"; fi
+			if printed all; then ends_early; fi
 			fail 03.4
 			return
 		fi
@@ -73,25 +75,16 @@ loop() {
 	done
 }
 
-# It may arm a few times more, until it knows that it has them all.
-takes_the_end() {
-	for _ in {1..9}; do
-		if takes_all "$got" && until_line all; then return 0; fi
-		at_another && at arming && go || return
-	done
-	return 1
-}
-
 the_end() {
 	expect 03.4 "take_all() should take all messages, and then return 0" takes_the_end &&
 		expect 03.4 "it should take all messages, each once and in order" right_numbers "$got" &&
 		expect 03.4 "it polled an empty queue for long before it slept" sleeps_at_once && ok 03.4
 	if printed '*TODO 03.5 *'; then fail 03.5; elif deadline=5 at clean; then
 		expect 03.5 "the CQ should be gone at CHECKPOINT clean" released cq qp &&
-			expect 03.5 "all events should be acknowledged with one call" acknowledged &&
+			again 03.5 03.2 "all events should be acknowledged with one call" acknowledged &&
 			go && finish && expect_status 03.5 0 && ok 03.5
 	elif running; then
-		fail 03.5 "it hangs in ibv_destroy_cq: is each event counted, and acknowledged once?"
+		again 03.5 03.2 "it hangs in ibv_destroy_cq: is each event counted, and acknowledged once?" false
 	else
 		fail 03.5
 	fi
@@ -101,7 +94,7 @@ the_end() {
 # In another run, two messages come before drain() is called. arm() takes its time: one comes after
 # the arming, and is taken before its event; the last one comes just before an arming: no event.
 the_last() {
-	local armings=0
+	local armings=0 deadline=$deadline
 	world[late]=300
 	begin 4 && at arming && go && at armed && burst 2 && go && at drained
 	expect 03.3 "drain() should take both messages that have come" right_numbers "$got"
@@ -110,8 +103,9 @@ the_last() {
 	expect 03.4 "it should go on after an event without a message" comes_to_arming && burst 1
 	let_arm
 	expect 03.4 "a message came before the arming: no event comes, so look again" takes_the_end
-	finish
-	unset 'world[late]'
+	unset 'world[late]' && deadline=5
+	begin 2 && at arming && go && at armed && burst 2 && go && at drained && go
+	expect 03.4 "no message is missing: it should return 0, and not sleep" takes_the_end
 }
 
 # Each of the functions fails once, and has to say so. Not everybody takes a second event. A
@@ -135,7 +129,7 @@ the_errors() {
 }
 
 check_broken() {
-	local rounds
+	local rounds nth
 	random rounds 17 25 # more than a queue of eight has room for
 	watch_events
 	watch_completions
@@ -146,5 +140,8 @@ check_broken() {
 	expect 03.6 "$rounds messages should be received" received "$rounds" &&
 		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&
 		expect 03.6 "one event should be taken for each message" took_events "$rounds" &&
-		expect 03.6 "all completions should be taken" told_each 20 "$rounds" && ok 03.6
+		expect 03.6 "all completions should be taken" told_each 20 "$rounds" || return
+	random nth 2 "$rounds"
+	must_heed 03.6 "a receive has failed, and it went on" RECV "$nth" '*' broken "$rounds"
+	ok 03.6
 }
