@@ -167,6 +167,9 @@ takes_the_end() {
 	return 1
 }
 
+# In chapter 05, as far as a program goes that receives all but the last credits.
+feed() { at connected && until_peer four && go && at credit && tell one 'one more' && go; }
+
 # right_numbers FORM [SOME]: are the lines that it prints in this form those that it prints if it
 # has received all that the peer has sent, each once and in order? With SOME, some may be missing
 # at the end.
@@ -220,6 +223,22 @@ lock_is() {
 	read -r _ word _ sum <"$peer_out"
 	evidence="the lock is ${word%,}, and $((sum)) is added to the number of 8 bytes"
 	((${word%,} == $1 && sum == $2))
+}
+
+# Is each receive posted again that was used up, and no RNR or error seen?
+reposts() {
+	reposted "$prepared" "$taken" && ! peer_said '*RNR*' && ! printed 'exercise: ibv_post_recv: E*'
+}
+
+# In chapter 06, the peer gives the lock to the program.
+release_lock() { at tried && go && tell release released; }
+
+# waits_in_answer SIZE: after the only answer, is the completion of its WRITE taken already?
+waits_in_answer() {
+	local taken_before=0
+	start exercise write $((++port)) "$1" 1
+	peer write "$port" "$1" 1 10.9.0.1
+	at connected && go && until_peer all && at answered && nap 0.4 && has_taken 2
 }
 
 # answered_all N: has the peer got N right answers? If not, what was the first one that was not?

@@ -858,7 +858,8 @@ static int set_up_lock(struct lock *l, const struct peer *p)
 	 * Never the number of a queue pair. And its lower half is 0, so that
 	 * whoever keeps 32 bits of it takes the lock for free.
 	 */
-	l->number = (*l->word | 1ULL << 40) & ~(uint64_t)UINT32_MAX;
+	l->number = (*l->word | 1ULL << (32 + random32() % 32)) &
+		    ~(uint64_t)UINT32_MAX;
 	*l->word = l->number;
 	return 0;
 }

@@ -400,7 +400,8 @@ static bool completion_fails(enum ibv_wc_opcode opcode)
 {
 	return error_of("completion") ||
 	       (opcode == IBV_WC_SEND && error_of("SEND")) ||
-	       (opcode == IBV_WC_RECV && error_of("RECV")) ||
+	       ((opcode == IBV_WC_RECV ||
+		 opcode == IBV_WC_RECV_RDMA_WITH_IMM) && error_of("RECV")) ||
 	       (opcode == IBV_WC_RDMA_WRITE && error_of("WRITE"));
 }
 
