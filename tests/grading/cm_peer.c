@@ -8,12 +8,13 @@
  * one byte of the magic wrong, or `none`. Prints what it got for an answer.
  * See spoil() for N, from 0 to 7.
  *
- * server: accepts or refuses one client, with a random version. The others
- * refuse the client: with version 0 and an empty text (empty), with a wrong
- * magic, so that it is no hello (magicN), or without data (silent). Prints what
- * the client has asked, and what it was told.
+ * server: accepts one client with an empty text, as the server of the exercise
+ * does, or refuses it, both with a random version. The others refuse it: with
+ * version 0 and an empty text (empty), with a wrong magic, so that it is no
+ * hello (magicN), or without data (silent). Prints what the client has asked,
+ * and what it was told.
  *
- * The text of both is random, and has no zero at its end. Behind the hello,
+ * Other texts are random, and have no zero at their end. Behind the hello,
  * there are more letters.
  *
  * What it prints on stdout is what a grade stands on. The other side may send
@@ -97,6 +98,7 @@ static void print_data(const char *what, const struct rdma_cm_event *event)
 		       ntohl(hello.version));
 	else
 		printf("%s hello %u%s\n", what, ntohl(hello.version),
+		       !hello.text[0] ? " without a text" :
 		       strncmp(hello.text, CLIENT_TEXT, sizeof(hello.text)) ?
 			       "" : " with its text");
 }
@@ -215,10 +217,10 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	struct rdma_cm_id *id;
 
 	hello->version = htonl(fill(&message) | 1U << 31);
-	if (!strcmp(answer, "empty")) {
+	if (!strcmp(answer, "empty"))
 		hello->version = 0;
+	if (!strcmp(answer, "empty") || !strcmp(answer, "accept"))
 		hello->text[0] = '\0';
-	}
 	spoil(hello->magic, answer);
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||

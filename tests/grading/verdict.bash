@@ -115,8 +115,8 @@ expect() {
 	return 1
 }
 
-# again ID EARLIER WHY CONDITION...: expected of ID, too, where the program does EARLIER's part again.
-# If that check has failed for it, ID is blocked: one mistake costs one check.
+# again ID EARLIER WHY CONDITION...: expected of ID, where the program does EARLIER's part again. If
+# that check has failed for it, ID is blocked: one mistake costs one check.
 again() {
 	if [[ ${verdict[$2]:-} == fail ]] && ! "${@:4}"; then
 		fail "$1"
@@ -196,6 +196,9 @@ told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
 
 # told_times WORD N: has it told us this so often, and not more often?
 told_times() { words_of "$1" && ((${#calls[@]} == $2)); }
+
+# Has it crashed in ibv_post_send() (36), before anything was sent (4)?
+crashed_posting() { ((status > 128)) && told 36 && ! told 4; }
 
 # Has each event of the RDMA CM (10) been acknowledged (11)?
 all_returned() {

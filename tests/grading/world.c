@@ -30,7 +30,8 @@
  * A member of struct ibv_wc that means nothing is not what it is by chance on
  * Soft-RoCE. But the opcode of a receive or a WRITE that has failed is there,
  * for those who look at nothing else. And a P_Key that the table of Soft-RoCE
- * does not have is refused, as on other devices.
+ * does not have is refused, as on other devices, and so is an attribute of a
+ * queue pair that does not fit into its bits.
  *
  * What struct ibv_qp says of the state is wrong, except in ERR: only the device
  * knows it. And a queue pair has sent as many packets already as "sent" says,
@@ -185,6 +186,7 @@ enum word {
 	NO_HELLO = 33,	/* rdma_connect() has other private data */
 	ASKS_PORT = 34,	/* the state of a port: see tell_once() */
 	ASKS_GID = 35,	/* for a GID, or for all */
+	POSTS = 36,	/* something to send, which may crash */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -997,6 +999,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 {
 	int err = error_of_request("ibv_post_send", wr->wr_id);
 
+	tell_once(POSTS);
 	if (err) {
 		*bad_wr = wr;
 		return returned(err);
@@ -1386,6 +1389,22 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 static bool was_in_err;	/* a queue pair has been, and is set up again */
 
+/*
+ * Is each attribute that @mask names in the range of its bits? On other devices
+ * it must be. A struct whose members were not all set may have anything there.
+ */
+static bool in_range(const struct ibv_qp_attr *attr, int mask)
+{
+	const struct ibv_ah_attr *ah = &attr->ah_attr;
+
+	return !((mask & IBV_QP_AV && ah->sl > 15) ||
+		 (mask & IBV_QP_AV && ah->grh.flow_label > 0xfffff) ||
+		 (mask & IBV_QP_MIN_RNR_TIMER && attr->min_rnr_timer > 31) ||
+		 (mask & IBV_QP_TIMEOUT && attr->timeout > 31) ||
+		 (mask & IBV_QP_RETRY_CNT && attr->retry_cnt > 7) ||
+		 (mask & IBV_QP_RNR_RETRY && attr->rnr_retry > 7));
+}
+
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	static const char *const names[][2] = {
@@ -1410,6 +1429,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	    memcmp(&attr->ah_attr.grh.dgid, gid, sizeof(gid)) != 0)
 		tell(ELSEWHERE);
 	if (!err && (mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)
+		err = EINVAL;
+	if (!err && !in_range(attr, mask))
 		err = EINVAL;
 	if (err)
 		return returned(err);

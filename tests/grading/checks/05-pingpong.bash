@@ -11,7 +11,8 @@ points 05.6 3 broken 'broken.c sends all its messages' 'man 3 ibv_post_recv'
 # $1 is right_psns, or : if messages may have come, which change the PSNs. $2: bytes of a slot.
 until_connected() {
 	if ! at connected; then
-		if printed 'TODO 05.2 *' || printed '*ibv_post_recv*'; then fail 05.2; else fail 05.1; fi
+		# Receives are posted when connect_qp() has returned 0.
+		if printed '@(TODO 05.2 |*ibv_post_recv)*' || told 8; then fail 05.2; else fail 05.1; fi
 		return 1
 	fi
 	both_queue_pairs
@@ -34,7 +35,8 @@ check_sender() {
 	if ! until_peer 'message*'; then
 		finish
 		# What could not be posted, or failed, is post_send()'s.
-		if printed '@(TODO 05.3 |*ibv_post_send|*a request)*'; then fail 05.3; else fail 05.4; fi
+		if printed '@(TODO 05.3 |*ibv_post_send|*a request)*' || crashed_posting; then fail 05.3; fi
+		fail 05.4
 		return
 	fi
 	expect 05.4 "there are credits for four messages: four should come" until_peer four || return
@@ -61,9 +63,7 @@ check_sender() {
 		fail 05.4 "four slots were free and there were credits, and it waited before it used them"
 	elif [[ $unfinished != 0 ]]; then
 		fail 05.4 "it returned before all sends had completed" "not taken: ${unfinished:-unknown}"
-	elif ((status)); then
-		fail 05.4
-	fi
+	elif ((status)); then fail 05.4; fi
 	ok 05.3 && ok 05.4
 }
 
@@ -113,6 +113,7 @@ check_exercise() {
 }
 
 # In each run one call fails. A program that ignores this can go on, because our peer does: feed().
+# The first completions come together, four of them, and it is not the first of these.
 check_errors() {
 	local beside=(source "$@" 10.9.0.1) on_the_way=feed order=() what id verb call function next
 	local nth later && random nth 2 4 && random later 2 9 && shuffle order INIT RTR RTS
@@ -123,13 +124,10 @@ check_errors() {
 	for what in "05.2 ibv_post_recv $nth post_receive connected" '05.5 RECV 1 receive_all -' \
 		'05.5 SEND 1 receive_all -' "05.5 ibv_post_recv $((4 + nth)) receive_all -" \
 		"05.5 ibv_post_send $nth receive_all -" "05.3 ibv_post_send $later post_send()/send_all -" \
-		"05.4 SEND $later send_all -" '05.4 RECV 1 send_all -' \
+		"05.4 SEND $nth send_all -" '05.4 RECV 1 send_all -' \
 		"05.4 ibv_post_recv $((3 + nth)) send_all -"; do
 		read -r id verb call function next <<<"$what"
-		if [[ $id == 05.3 ]]; then
-			beside=(sink "$@") on_the_way=''
-			set -- "$@" 10.9.0.1
-		fi
+		if [[ $id == 05.3 ]]; then beside=(sink "$@") on_the_way='' && set -- "$@" 10.9.0.1; fi
 		must_heed "$id" "${verb/@(SEND|RECV)/a request} failed, and $function() did not return -1" \
 			"$verb" "$call" '*' exercise "$@"
 		if printed "CHECKPOINT $next"; then fail "$id" "it went on after $verb had failed"; fi
@@ -137,7 +135,7 @@ check_errors() {
 }
 
 check_broken() {
-	local count progress_function=sends && watch_completions
+	local count nth progress_function=sends && watch_completions && random nth 2 9
 	random count 513 540 # rc_pingpong posts 500; 1000 overflow the trace
 	run broken "$count"
 	find_lines "received $count messages"
@@ -145,5 +143,7 @@ check_broken() {
 	expect 05.6 "messages came when no receive was posted" counted_none send_rnr_err &&
 		expect 05.6 "$count messages should be received" received "$count" &&
 		expect 05.6 "each message should be sent once" told_times 4 "$count" &&
-		expect 05.6 "all completions should be taken" told_each 20 "$count" && ok 05.6
+		expect 05.6 "all completions should be taken" told_each 20 "$count" || return
+	must_heed 05.6 "ibv_post_recv() failed, and it went on" ibv_post_recv "$nth" '*' broken "$count"
+	ok 05.6
 }

@@ -132,7 +132,7 @@ check_exercise() {
 
 check_broken() {
 	local pieces rest size
-	random pieces 3 9 && random rest 1 999 && watch_registrations && watch_copies
+	random pieces 27 35 && random rest 1 999 && watch_registrations && watch_copies
 	# The last piece is shorter than the others, and then it is not.
 	for size in $((pieces * 1000 + rest)) $((pieces * 1000)); do
 		start broken "$size"
@@ -145,5 +145,6 @@ check_broken() {
 		if told 5 || ! told_last 14 15; then fail 06.7 "it did not wait for its last WRITE"; fi
 		if told 3; then fail 06.7 "it changed bytes before their WRITE was complete"; fi
 	done
+	must_heed 06.7 "a WRITE has failed, and it went on" WRITE "$pieces" '*' broken "$size"
 	ok 06.7
 }
