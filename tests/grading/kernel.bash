@@ -116,6 +116,13 @@ right_peer() {
 # Has each queue pair that GID of the peer's which world.c knows (6)?
 goes_to_peer() { ! told 6; }
 
+# Has the step from RESET to RTR been tried, and did the kernel refuse it (18)?
+refused_first() {
+	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: [A-Z]+' 'RESET -> RTR.*' || return
+	evidence+="; ibv_modify_qp() was not called"
+	told 18 # for RTR: see world.c
+}
+
 # has_keys REGION LKEY RKEY: are these its keys? On a 32-bit processor, rdma(8) prints random
 # digits before those of a key.
 has_keys() {

@@ -21,12 +21,6 @@ reach_state() {
 	done
 }
 
-refused_first() {
-	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: [A-Z]+' 'RESET -> RTR.*' || return
-	evidence+="; ibv_modify_qp() was not called"
-	told 18 # for RTR: see world.c
-}
-
 check_exercise() {
 	local psn=() sent=() received=() i place victim=A other=B first mine theirs a b line
 	local -A number=()
@@ -73,7 +67,11 @@ check_exercise() {
 	((psn[place] = 16777215, psn[2] = 0))
 	victim=$other other=$first theirs=0 mine=0
 	start exercise "${psn[@]}" "$victim"
-	for i in init rtr rts error; do reach 04.5 "$i" && go || return; done
+	for i in init rtr; do reach 04.5 "$i" && go || return; done
+	reach_state 04.5 rts || return
+	expect 04.2 "rq_psn should be the first PSN of the peer" both rq-psn "${psn[1]}" "${psn[0]}"
+	expect 04.3 "sq_psn should be the first PSN that was asked for" both sq-psn "${psn[@]:0:2}"
+	go && reach 04.5 error && go || return
 	is_back && go && finish && expect_status 04.5 0
 	fails ibv_query_qp 1 5
 	start exercise "${psn[@]}" "$victim" && walk && nothing_fails
