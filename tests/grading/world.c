@@ -97,8 +97,8 @@
  * packet has room for. Here they have as many as "private-data" says, a number
  * for each, one after the other: 255 changes nothing, and if it is 0, the
  * pointer is NULL. The grader is told if rdma_connect() has another number of
- * them than a struct hello of chapter 07 has bytes. If there is a "reason", that
- * is the status of each REJECTED: a server cannot choose it.
+ * them than a struct hello of chapter 07 has bytes. If there is a "reason",
+ * that is the status of each REJECTED: a server cannot choose it.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -34,7 +34,7 @@ by_hand() {
 	expect 03.2 "$sent messages came, and next_event() did not wake up" wakes_up &&
 		expect 03.2 "next_event() did not take the event" took_events 1 && ok 03.2 || return
 	reach 03.3 drained &&
-		{ expect 03.2 "it acknowledged the event, which is left to 03.5" acknowledged none || :; } &&
+		{ expect 03.2 "it acknowledged the event: leave that to 03.5" acknowledged none || :; } &&
 		expect 03.3 "drain() should take all $sent messages, each once and in order" \
 			right_numbers "$got" "$some" && ok 03.3 && go
 }
@@ -84,7 +84,7 @@ the_end() {
 			again 03.5 03.2 "all events should be acknowledged with one call" acknowledged &&
 			go && finish && expect_status 03.5 0 && ok 03.5
 	elif running; then
-		again 03.5 03.2 "it hangs in ibv_destroy_cq: is each event counted, acknowledged once?" false
+		again 03.5 03.2 "it hangs in ibv_destroy_cq: is each event acknowledged, once?" false
 	else
 		fail 03.5
 	fi

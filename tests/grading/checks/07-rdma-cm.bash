@@ -80,7 +80,7 @@ refuses() {
 # accepts: does our server accept a client of its own version, and end?
 accepts() {
 	be_asked "$version" hello
-	expect 07.5 "a server should accept its own version" said_is "accepted hello $version*" || return
+	expect 07.5 "a server should accept its version" said_is "accepted hello $version*" || return
 	expect 07.1 "say_hello() should leave the text as it is" said_is '* without a text'
 	expect 07.5 "the client is connected, and the server is not" is_connected &&
 		go && finish && expect_status 07.5 0
