@@ -144,8 +144,8 @@ static uint32_t fill(struct message *message)
 
 /*
  * With @kind magicN, make one byte of @magic wrong. If N is less than 4, byte N
- * becomes the same letter in the other case; otherwise byte N - 4 becomes any
- * other byte.
+ * becomes the same letter in the other case; otherwise byte N - 4 becomes
+ * something that is no letter.
  */
 static void spoil(char magic[4], const char *kind)
 {
@@ -156,9 +156,7 @@ static void spoil(char magic[4], const char *kind)
 		return;
 	n = strtoul(kind + 5, NULL, 10);
 	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
-	if (n < 4)
-		change = 'a' ^ 'A';
-	magic[n % 4] ^= change ? change : 1;
+	magic[n % 4] ^= n < 4 ? 'a' ^ 'A' : change | 0x40;
 }
 
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,

@@ -34,7 +34,7 @@ add_ports() {
 
 # The guest's own device comes first, and would be right, but cannot be opened. The others: 0 has
 # three ports, none of them ACTIVE. 1: its third port has GIDs of IPv6, which look a little like
-# IPv4, and of RoCE v1. 2 is the right one: at port 3, with more than 128 entries, a gap and one of
+# IPv4, and of RoCE v1. 2 is the right one: at port 3, with more than 164 entries, a gap and one of
 # RoCE v1 before its first IPv4 GID of RoCE v2. 3: right, too, at index 0, with two ACTIVE ports; it
 # comes after 2. 4: a right GID at its second ACTIVE port only. 5: IPv6 alone, anywhere.
 make_world() {
@@ -46,7 +46,7 @@ make_world() {
 	shuffle digits 0 1 2 3 4 5
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
-	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 129 + old * 7 % 90))
+	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 165 + old * 7 % 50))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
 	addresses[0]="10.${nets[2]}.$third.$last/24"
