@@ -356,7 +356,7 @@ write_hints() {
 		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/grading/checks/*.bash | sort)"
 	# Each broken.c that hangs is told how.
 	run message "$scratch/results" 03.6
-	assert_output --partial 'stopped: it slept, and nothing was to come; last line: round 1'
+	assert_output --partial 'stopped: it slept, and nothing woke it up; last line: round 1'
 	run message "$scratch/results" 05.6
 	assert_output --partial 'stopped: it sent no more, and was busy'
 }

@@ -589,7 +589,7 @@ right_receives() {
 		if [[ ! $first ]]; then
 			first=$((address - id * $1))
 		fi
-		evidence="wr_id $id: $length bytes, $((address - first)) after the first one's"
+		evidence="wr_id $id: $length bytes at memory + $((address - first))"
 		((length == $1 && address == first + id * $1)) || return
 		slots[id]=1
 	done

@@ -68,7 +68,7 @@ peer_said() {
 			((count += 1))
 		fi
 	done
-	evidence="the peer: ${line:-nothing}${2:+; $count times, not $2}"
+	evidence="the peer: ${line:-nothing}${2:+; right: $count of $2}"
 	((count >= ${2:-1}))
 }
 
@@ -182,7 +182,7 @@ right_numbers() {
 		if [[ ${2:-} && $i == "${#found[@]}" && $i -gt 0 ]]; then
 			return 0
 		elif [[ ${found[i]:-} != "${wanted[i]}" ]]; then
-			evidence+="; number $((i + 1)) is ${found[i]:-missing}, not ${wanted[i]}"
+			evidence+="; line $((i + 1)): ${found[i]:-missing}, wanted: ${wanted[i]}"
 			return 1
 		fi
 	done
@@ -221,7 +221,7 @@ lock_is() {
 	: >"$peer_out"
 	tell look looked
 	read -r _ word _ sum <"$peer_out"
-	evidence="the lock is ${word%,}, and $((sum)) is added to the number of 8 bytes"
+	evidence="the lock is ${word%,}, the 8-byte counter has grown by $((sum))"
 	((${word%,} == $1 && sum == $2))
 }
 

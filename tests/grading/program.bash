@@ -393,7 +393,7 @@ awake() {
 	if [[ ! $sleeping ]]; then
 		idle_looks=0
 	fi
-	stall_words="it slept, and nothing was to come"
+	stall_words="it slept, and nothing woke it up"
 }
 
 # The same for one that may sleep for ever inside the library, and not for an event.
@@ -403,7 +403,7 @@ wakes() {
 	if [[ $where == *running* ]]; then
 		idle_looks=0
 	fi
-	stall_words="it slept, and nothing was to come"
+	stall_words="it slept, and nothing woke it up"
 }
 
 # As long as messages do; before the first one it may take its time.

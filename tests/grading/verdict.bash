@@ -269,7 +269,7 @@ ends_there() {
 		4 | 8 | 15) ((++requests)) ;;
 		esac
 	done
-	evidence="it has posted $requests requests since this call failed, which the grader made it do"
+	evidence="the grader made this call fail; then the program posted $requests requests"
 	((requests <= 20))
 }
 

@@ -66,7 +66,7 @@ check_exercise() {
 		fail 02.2 "register_buffer() should return 0 and a region, or errno and NULL"
 	fi
 	if ((${#objects[@]} == ${#granted[@]})); then
-		expect 02.3 "the keys of a region should be printed as 0x and eight digits" right_keys &&
+		expect 02.3 "each line should have its region's keys: 0x and eight digits" right_keys &&
 			expect 02.3 "the line of a refusal should end with: refused EINVAL" \
 				refused_with EINVAL "${refused[@]}" && ok 02.3
 	fi
@@ -85,7 +85,7 @@ check_exercise() {
 		vary letters "L$letters"
 		if ((n = !n)); then letters=L$letters; else letters+=R; fi
 		run exercise 100 "$letters"
-		expect 02.1 "access_flags() should return -1 for the letters $letters" ends_with 2
+		expect 02.1 "access_flags() should return -1 for the letters '$letters'" ends_with 2
 	done
 	# Each error is a refusal, and no failure of the program.
 	shuffle errors 'ENODEV 19' 'EFBIG 27' 'EPIPE 32' 'ENOSYS 38' 'EPROTO 71' 'EOVERFLOW 75' \
@@ -95,7 +95,7 @@ check_exercise() {
 		run exercise 5000 L W && nothing_fails
 		n=${verb% *}
 		if ! printed 'CHECKPOINT registered' || told 31 && ! refused_with "$n" L W; then
-			fail 02.2 "register_buffer() should return $n"
+			fail 02.2 "ibv_reg_mr() failed with $n: register_buffer() should return that"
 		fi
 		expect 02.3 "report() should print $n, which ibv_reg_mr() has failed with" \
 			refused_with "$n" L W

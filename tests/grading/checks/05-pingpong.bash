@@ -42,7 +42,7 @@ check_sender() {
 	expect 05.4 "there are credits for four messages: four should come" until_peer four || return
 	look_at_queues
 	expect 05.3 "each send should ask for a completion" all_signaled 2 &&
-		expect 05.3 "wr_id should be the number of the slot" right_sends "$size" "$count" || return
+		expect 05.3 "a send should send slot number wr_id" right_sends "$size" "$count" || return
 	until_end
 	came=$(grep -cx 'message [0-9]*' "$peer_out")
 	wrong=$(grep -m 1 '^message [0-9]* .' "$peer_out")

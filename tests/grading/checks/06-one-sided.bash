@@ -79,8 +79,8 @@ check_lock() {
 	echo end >&"$peer_input" && go
 	until_peer 'sum *'
 	finish
-	expect 06.5 "the peer wanted the lock, too, and did not get it" peer_said 'sum *' || return
-	if printed 'exercise: the lock was 0x*'; then fail 06.5 "it lost the lock in between"; fi
+	expect 06.5 "the peer should have the lock in turn, and alone" peer_said 'sum *' || return
+	if printed 'exercise: the lock was 0x*'; then fail 06.5 "it added without the lock"; fi
 	expect 06.5 "it kept the lock to the end: the peer, which wanted it all the time, came last" \
 		test "$(grep -m 1 '^before' "$peer_out")" != "before +$2"
 	if ! ends_with 0; then fail 06.6; fi
@@ -104,7 +104,7 @@ check_exercise() {
 		why="${what/INIT/connection_init}() failed, and permit() did not return -1"
 		must_heed 06.1 "$why" "$what" 1 '*' exercise "${args[@]}"
 		if told 18 || printed "*no memory region"; then fail 06.1 "$why"; fi
-		if told 32; then fail 06.1 "$what failed, the region was not released: is it side->mr?"; fi
+		if told 32; then fail 06.1 "permit() failed: set side->mr, so that main() releases it"; fi
 	done
 	beside=("${args[@]}" 10.9.0.1)
 	# The first ones are main()'s: 16, if check_write() has not counted others.

@@ -105,7 +105,7 @@ serve() {
 		refused_with_hello && ok 07.3
 	for other in "${kinds[@]}"; do
 		be_asked "$version" "$other"
-		expect 07.2 "a client without a hello ($other) should be refused: see is_welcome()" \
+		expect 07.2 "data of ${sizes[$other]:-32} bytes ($other) is no hello: refuse the client" \
 			said_is 'rejected*' && goes_on 07.2 || return
 	done
 	ok 07.2
