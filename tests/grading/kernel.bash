@@ -116,6 +116,22 @@ right_peer() {
 # Has each queue pair that GID of the peer's which world.c knows (6)?
 goes_to_peer() { ! told 6; }
 
+# both FIELD VALUE OTHER: has A the VALUE, and B the OTHER? See qp().
+both() { qp A "$1" "$2" && qp B "$1" "$3"; }
+
+# Does each queue pair expect what the other one sends, with the PSNs asked for?
+each_expects() {
+	local -A number=()
+	local object name=A
+	for object in "${objects[@]}"; do
+		field lqpn "$object"
+		number[$name]=$value
+		name=B
+	done
+	both state RTS RTS && both rqpn "${number[B]}" "${number[A]}" &&
+		both sq-psn "$1" "$2" && both rq-psn "$2" "$1"
+}
+
 # Has the step from RESET to RTR been tried, and did the kernel refuse it (18)?
 refused_first() {
 	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: [A-Z]+' 'RESET -> RTR.*' || return

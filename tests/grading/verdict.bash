@@ -191,6 +191,12 @@ told_last() {
 	calls_of told "@($word|$other)" && [[ ${calls[*]: -1} == "$word" ]]
 }
 
+# told_first WORD OTHER: or first?
+told_first() {
+	local word=word=$((world[key] << 12 | $1)) other=word=$((world[key] << 12 | $2))
+	calls_of told "@($word|$other)" && [[ ${calls[0]:-} == "$word" ]]
+}
+
 # told_each WORD N: has it told us this at least so often?
 told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
 

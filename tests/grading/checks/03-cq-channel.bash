@@ -65,7 +65,8 @@ loop() {
 			takes_all "$got" || return
 		# With nothing to do it sleeps, maybe after a few more armings: so an event comes.
 		for _ in {1..4}; do if asleep || ! at_another || ! at arming; then break; fi; go; done
-		expect 03.4 "take_all() should sleep while nothing comes" asleep || return
+		expect 03.4 "take_all() should sleep while nothing comes" asleep &&
+			expect 03.1 "arm() should arm the CQ each time" armed $((i + 1)) || return
 		if ((i == 3)); then
 			expect 03.4 "take_all() should sleep on while nothing comes" stays_asleep || return
 		fi
