@@ -167,7 +167,7 @@ takes_the_end() {
 	return 1
 }
 
-# In chapter 05, as far as a program goes that receives all but the last credits.
+# Takes the program of chapter 05 past its checkpoints, and the peer on to its last messages.
 feed() { at connected && until_peer four && go && at credit && tell one 'one more' && go; }
 
 # right_numbers FORM [SOME]: are the lines that it prints in this form those that it prints if it

@@ -115,16 +115,6 @@ expect() {
 	return 1
 }
 
-# again ID EARLIER WHY CONDITION...: expected of ID, where the program does EARLIER's part again. If
-# that check has failed for it, ID is blocked: one mistake costs one check.
-again() {
-	if [[ ${verdict[$2]:-} == fail ]] && ! "${@:4}"; then
-		fail "$1"
-		return 1
-	fi
-	expect "$1" "${@:3}"
-}
-
 # expect_status ID STATUS [WHEN]: the exit status is to be this one.
 expect_status() {
 	expect "$1" "the exit status should be $2${3:+ $3}, and is $status" ends_with "$2"
@@ -185,17 +175,13 @@ comes_to_arming() {
 	done
 }
 
-# told_last WORD OTHER: of these two, is WORD the one that it has told us last?
-told_last() {
-	local word=word=$((world[key] << 12 | $1)) other=word=$((world[key] << 12 | $2))
-	calls_of told "@($word|$other)" && [[ ${calls[*]: -1} == "$word" ]]
-}
+# either_of WORD OTHER: sets `calls` to what it has told us of these two.
+either_of() { calls_of told "word=@($((world[key] << 12 | $1))|$((world[key] << 12 | $2)))"; }
 
-# told_first WORD OTHER: or first?
-told_first() {
-	local word=word=$((world[key] << 12 | $1)) other=word=$((world[key] << 12 | $2))
-	calls_of told "@($word|$other)" && [[ ${calls[0]:-} == "$word" ]]
-}
+# told_last WORD OTHER, told_first WORD OTHER: of these two, is WORD the one that it has told us
+# last, or first?
+told_last() { either_of "$@" && [[ ${calls[*]: -1} == "word=$((world[key] << 12 | $1))" ]]; }
+told_first() { either_of "$@" && [[ ${calls[0]:-} == "word=$((world[key] << 12 | $1))" ]]; }
 
 # told_each WORD N: has it told us this at least so often?
 told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
@@ -291,7 +277,7 @@ must_heed() {
 	if [[ $3 == ibv_post_send ]]; then
 		errors=('ENOMEM 12' 'EIO 5') deadline=12 patience=12000
 	fi
-	# This verb has an error of its own.
+	# What it fails with if something still uses the domain.
 	if [[ $3 == ibv_dealloc_pd ]]; then
 		errors=('EBUSY 16' 'EIO 5')
 	fi

@@ -480,6 +480,7 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP));
 	const int result = ask_of_port(fd, hdr, port, three);
 
+	tell_once(ASKS_PORT);
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
@@ -507,6 +508,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	const uint64_t index =
 		attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX)->data;
 
+	tell_once(ASKS_GID);
 	if (index == FAR) {
 		set_entry(entry, (uint32_t)port->data, FAR, 5);
 		return 0;
@@ -544,6 +546,7 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	struct ib_uverbs_gid_entry *entries = memory_of(answer);
 	const size_t room = answer->len / sizeof(*entries);
 
+	tell_once(ASKS_GID);
 	if (syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr))
 		return -1;
 	for (size_t i = 0; i < *count; i++) {
@@ -572,18 +575,12 @@ int ioctl(int fd, unsigned long request, ...)
 
 	if (request == RDMA_VERBS_IOCTL &&
 	    hdr->object_id == UVERBS_OBJECT_DEVICE) {
-		if (hdr->method_id == UVERBS_METHOD_QUERY_PORT) {
-			tell_once(ASKS_PORT);
+		if (hdr->method_id == UVERBS_METHOD_QUERY_PORT)
 			return query_port(fd, hdr, three);
-		}
-		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY) {
-			tell_once(ASKS_GID);
+		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
 			return query_gid(fd, hdr, three);
-		}
-		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE) {
-			tell_once(ASKS_GID);
+		if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
 			return query_gids(fd, hdr, three);
-		}
 	}
 	return (int)syscall(SYS_ioctl, fd, request, hdr);
 }
@@ -1390,14 +1387,16 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 static bool was_in_err;	/* a queue pair has been, and is set up again */
 
 /*
- * Is each attribute that @mask names in the range of its bits? On other devices
- * it must be. A struct whose members were not all set may have anything there.
+ * Does each attribute that @mask names fit into its bits, and the P_Key index
+ * into a table of one? On other devices it must. A struct whose members were
+ * not all set may have anything there.
  */
 static bool in_range(const struct ibv_qp_attr *attr, int mask)
 {
 	const struct ibv_ah_attr *ah = &attr->ah_attr;
 
-	return !((mask & IBV_QP_AV && ah->sl > 15) ||
+	return !((mask & IBV_QP_PKEY_INDEX && attr->pkey_index) ||
+		 (mask & IBV_QP_AV && ah->sl > 15) ||
 		 (mask & IBV_QP_AV && ah->grh.flow_label > 0xfffff) ||
 		 (mask & IBV_QP_MIN_RNR_TIMER && attr->min_rnr_timer > 31) ||
 		 (mask & IBV_QP_TIMEOUT && attr->timeout > 31) ||
@@ -1428,8 +1427,6 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if ((mask & IBV_QP_AV) && peer &&
 	    memcmp(&attr->ah_attr.grh.dgid, gid, sizeof(gid)) != 0)
 		tell(ELSEWHERE);
-	if (!err && (mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)
-		err = EINVAL;
 	if (!err && !in_range(attr, mask))
 		err = EINVAL;
 	if (err)

@@ -18,10 +18,15 @@ chose() {
 		[[ ${found[0]} == "chosen: ${names[2]} port 3 index $right ::ffff:10.$net.$third.$last" ]]
 }
 
-# Which function crashed, or hangs? The one whose answer is the next one; or see world.c.
+# Which function crashed, or hangs? choose() comes after a line for each device. find_gid() asks for
+# GIDs (35), and active_port() for ports (34): see world.c.
 where_it_stopped() {
 	find_lines 'device .*: port [0-9]+, .*'
-	if ((${#found[@]} > ${#names[@]})); then echo 01.4; elif told_last 35 34; then echo 01.3; else
+	if ((${#found[@]} > ${#names[@]})); then
+		echo 01.4
+	elif told_last 35 34; then
+		echo 01.3
+	else
 		echo 01.1
 	fi
 }

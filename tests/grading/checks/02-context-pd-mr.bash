@@ -52,7 +52,7 @@ refused_with() {
 }
 
 check_exercise() {
-	local length verb n=0 letters verbs=() ask=() granted=() refused=() errors=()
+	local length verb n=0 letters verbs=() ask=() granted=() refused=() errors=() error
 	local small=() signs=() others=()
 	random length 5000 60000 && ((length |= 1)) # odd: to round it up is seen
 	choose_rights && watch_registrations && probe asked ib_uverbs_reg_mr
@@ -90,15 +90,15 @@ check_exercise() {
 	# Each error is a refusal, and no failure of the program.
 	shuffle errors 'ENODEV 19' 'EFBIG 27' 'EPIPE 32' 'ENOSYS 38' 'EPROTO 71' 'EOVERFLOW 75' \
 		'ENOBUFS 105' 'ETIMEDOUT 110' 'EREMOTEIO 121' 'ECANCELED 125' 'EOWNERDEAD 130'
-	for verb in 'ENOMEM 12' "${errors[0]}"; do
-		fails ibv_reg_mr 1 "${verb#* }"
+	for error in 'ENOMEM 12' "${errors[0]}"; do
+		fails ibv_reg_mr 1 "${error#* }"
 		run exercise 5000 L W && nothing_fails
-		n=${verb% *}
-		if ! printed 'CHECKPOINT registered' || told 31 && ! refused_with "$n" L W; then
-			fail 02.2 "ibv_reg_mr() failed with $n: register_buffer() should return that"
+		error=${error% *}
+		if ! printed 'CHECKPOINT registered' || told 31 && ! refused_with "$error" L W; then
+			fail 02.2 "ibv_reg_mr() failed with $error: register_buffer() should return that"
 		fi
-		expect 02.3 "report() should print $n, which ibv_reg_mr() has failed with" \
-			refused_with "$n" L W
+		expect 02.3 "report() should print $error, which ibv_reg_mr() has failed with" \
+			refused_with "$error" L W
 	done
 	# If nothing is registered, the domain is to be released all the same.
 	start exercise "$length" "${refused[@]}" && at registered && keep_context && go && at clean

@@ -22,7 +22,7 @@ look_at_both() {
 check_exercise() {
 	local psn=() sent=() received=() i place victim=A other=B first mine theirs a b line
 	local -A number=()
-	# That of the victim is 0, which has less than six digits. Swapped bytes are seen in the others.
+	# The victim's PSN is 0, which has less than six digits. In the others, swapped bytes are seen.
 	random theirs 65536 16777214 && random mine 65536 16777215 && random place 0 1
 	((psn[place] = theirs, psn[1 - place] = 0, psn[2] = mine))
 	if ((place == 0)); then victim=B other=A; fi
@@ -88,12 +88,11 @@ check_exercise() {
 is_back() {
 	reach_state 04.5 recovered &&
 		expect 04.5 "both queue pairs should be in RTS again" both state RTS RTS &&
-		again 04.5 04.2 "dest_qp_num and rq_psn should be the same as before" \
+		expect 04.5 "dest_qp_num and rq_psn should be the same as before" \
 			qp "$victim" rqpn "${number[$other]}" rq-psn "$theirs" &&
-		again 04.5 04.3 "sq_psn should be the new one that was asked for" \
-			qp "$victim" sq-psn "$mine" &&
-		again 04.5 04.2 "ah_attr.grh.dgid should be the GID of the peer" goes_to_peer &&
-		again 04.5 04.2 "path_mtu should be IBV_MTU_1024" right_mtu
+		expect 04.5 "sq_psn should be the new one that was asked for" qp "$victim" sq-psn "$mine" &&
+		expect 04.5 "ah_attr.grh.dgid should be the GID of the peer" goes_to_peer &&
+		expect 04.5 "path_mtu should be IBV_MTU_1024" right_mtu
 }
 
 # errors ARG...: each step fails once, and then each of those that recover() makes.

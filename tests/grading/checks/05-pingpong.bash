@@ -113,7 +113,7 @@ check_exercise() {
 }
 
 # In each run one call fails. A program that ignores this can go on, because our peer does: feed().
-# The first completions come together, four of them, and it is not the first of these.
+# A send whose completion fails is never the first of those that complete together.
 check_errors() {
 	local beside=(source "$@" 10.9.0.1) on_the_way=feed order=() what id verb call function next
 	local nth later && random nth 2 4 && random later 2 9 && shuffle order INIT RTR RTS

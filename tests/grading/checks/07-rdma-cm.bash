@@ -57,7 +57,7 @@ ask_one_who_refuses() {
 	if ((status != 1)); then fail 07.4; fi
 }
 
-# goes_on ID: has our server refused somebody, and not ended?
+# goes_on ID: has our server refused somebody? It ends without a word if is_welcome() returns -1.
 goes_on() {
 	if until_line 'refused a client'; then return; fi
 	finish
@@ -105,7 +105,7 @@ serve() {
 		refused_with_hello && ok 07.3
 	for other in "${kinds[@]}"; do
 		be_asked "$version" "$other"
-		expect 07.2 "data of ${sizes[$other]:-32} bytes ($other) is no hello: refuse the client" \
+		expect 07.2 "refuse what is no hello; bytes: ${sizes[$other]:-32, with a wrong magic}" \
 			said_is 'rejected*' && goes_on 07.2 || return
 	done
 	ok 07.2
