@@ -299,9 +299,8 @@ int main(int argc, char *argv[])
 	if (missing(mr, "ibv_reg_mr(%zu bytes)", sizeof(buf)))
 		goto out;
 	cq = ibv_create_cq(context, CQ_SIZE, NULL, NULL, 0);
-	if (missing(cq, "ibv_create_cq(%d)", CQ_SIZE))
-		goto out;
-	if (create(&a, pd, cq) || create(&b, pd, cq))
+	if (missing(cq, "ibv_create_cq(%d)", CQ_SIZE) ||
+	    create(&a, pd, cq) || create(&b, pd, cq))
 		goto out;
 	a.attr = attributes(&a, &b, number, &port, &gid);
 	b.attr = attributes(&b, &a, number, &port, &gid);

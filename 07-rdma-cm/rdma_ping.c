@@ -47,10 +47,7 @@
  * value that the CM chooses it would be up to 2.1 s.
  */
 #define ACK_TIMEOUT 14
-/*
- * A sender that finds no receive tries again after 0.64 ms. The CM would set
- * the code 0, which means 655 ms.
- */
+/* A sender that finds no receive waits 0.64 ms. The CM would set 655 ms. */
 #define RNR_TIMER 12
 
 #define NO_SERVER 1		/* nobody listens there, perhaps not yet */
@@ -178,10 +175,9 @@ static int find_server(struct connection *c, struct sockaddr *addr)
 		errno = ENODEV;
 		return cm_failed("rdma_resolve_addr");
 	}
-	if (called(c, "rdma_resolve_route", rdma_resolve_route(c->id, ms)) ||
-	    expect(c, RDMA_CM_EVENT_ROUTE_RESOLVED))
+	if (called(c, "rdma_resolve_route", rdma_resolve_route(c->id, ms)))
 		return -1;
-	return 0;
+	return expect(c, RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
 /* 3. Queue pair, memory and a receive: needed before a message can come. */
@@ -222,11 +218,8 @@ static int establish(struct connection *c, bool client)
 	int err;
 
 	/* The event's initiator_depth: how many READs the client serves. */
-	if (!client && c->initiator_depth < 1) {
-		print_error(0, "the client serves no RDMA READ");
-		print_hint("is the peer an rping, or a rdma_ping?");
-		return -1;
-	}
+	if (!client && c->initiator_depth < 1)
+		return failed(EPROTO, "the client serves no RDMA READ");
 	if (client ? called(c, "rdma_connect", rdma_connect(c->id, &param))
 		   : called(c, "rdma_accept", rdma_accept(c->id, &param)))
 		return -1;

@@ -63,7 +63,6 @@ static int accept_client(int listener, int timeout, struct client *client)
 		close(sock);
 		return -1;
 	}
-
 	name_client(sock, client->host);
 	client->sock = sock;
 	return 0;
