@@ -39,10 +39,11 @@ by_hand() {
 			right_numbers "$got" "$some" && ok 03.3 && go
 }
 
-# Does it count each message twice? Then, with one message in the first burst, the loop goes on.
+# One message too early: the loop's mistake. Earlier: does drain() count what take() has counted?
+# Then, with one message in the first burst, the loop goes on.
 ends_early() {
 	local came="it printed all after $sent messages of $count"
-	if begin "$count" && one_by_hand && at arming; then
+	if ((sent < count - 1)) && begin "$count" && one_by_hand && at arming; then
 		fail 03.3 "$came: does drain() count what take() has counted?"
 	fi
 	fail 03.4 "$came"
