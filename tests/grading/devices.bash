@@ -34,33 +34,36 @@ add_ports() {
 
 # The guest's own device comes first, and would be right, but cannot be opened. The others: 0 has
 # three ports, none of them ACTIVE. 1: its third port has GIDs of IPv6, which look a little like
-# IPv4, and of RoCE v1. 2 is the right one: at port 3, with more than 164 entries, a gap and one of
-# RoCE v1 before its first IPv4 GID of RoCE v2. 3: right, too, at index 0, with two ACTIVE ports; it
-# comes after 2. 4: a right GID at its second ACTIVE port only. 5: IPv6 alone, anywhere.
+# IPv4, and of RoCE v1. 2 is the right one: at port 3, with a gap and one of RoCE v1 before its
+# first IPv4 GID of RoCE v2, whose index is the last that can be used. 3: right, too, at index 0,
+# with two ACTIVE ports; it comes after 2. 4: a right GID at its second ACTIVE port only. 5: IPv6
+# alone, and one port. It comes before all that have three.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() first place three=()
+	local nets=() first three=()
 	random n 12 24 && world[closed]="$device $n" # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits 0 1 2 3 4 5
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
-	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 165 + old * 7 % 50))
+	# Before these, the kernel has two: one for the interface itself, and that of RoCE v1.
+	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 255 - 2))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
 	addresses[0]="10.${nets[2]}.$third.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64 ::10.$net.3.1/64"
 	addresses[1]+=" 10.$old.$third.$last/24 10.$old.$((third + 1)).$last/24"
+	addresses[1]+=" ::ffff:0:a$net:1/64 ::ffff:a:$net:3:1/64" # their text begins as that of IPv4
 	# Each of these differs from an IPv4 address in one byte.
 	for i in {1,100}::ffff:a02:2 0:{1,100}::ffff:a02:2 0:0:{1,100}::ffff:a02:2 \
 		0:0:0:{1,100}:0:ffff:a02:2 ::100:ffff:a02:2; do addresses[1]+=" $i/64"; done
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
 	for i in 3 4; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
 	addresses[5]=fd00:200::1/64
-	shuffle place 5 '' '' && shuffle first 1 4 && shuffle order 0 "${first[1]}" ${place[0]}
-	for i in "${first[0]}" "${order[@]}" 2 ${place[1]} 3 ${place[2]}; do add_device "$i"; done
+	shuffle first 1 4 && shuffle order 0 "${first[1]}"
+	for i in 5 "${first[0]}" "${order[@]}" 2 3; do add_device "$i"; done
 	printf '%s\n' "${links[@]}" | ip -batch -
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# The kernel fills the first free entry of its table, a moment later.

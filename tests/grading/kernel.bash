@@ -331,6 +331,21 @@ access_flags() {
 	printf -v flags 0x%x "$flags"
 }
 
+# Has the kernel granted some of what it should have refused, by the flags of the letters?
+granted_too_much() {
+	local letters
+	calls_of reg_mr
+	for letters in "${refused[@]}"; do
+		find_lines "$letters: lkey $key rkey $key"
+		evidence="the flags of $letters would have been refused; printed: ${whole[*]}"
+		if ((${#whole[@]} && ${#calls[@]} > ${#granted[@]})); then return 0; fi
+	done
+	return 1
+}
+
+# Was what the kernel refused tried again, with other flags?
+tried_again() { granted_too_much && calls_of asked && ((${#calls[@]} > ${#ask[@]})); }
+
 # Has the kernel got the flags of the letters in `granted`, in their order? Some may be missing,
 # or each may come more than once: how many regions there are is another question. Those in
 # `refused` it must not grant.
@@ -338,16 +353,11 @@ right_flags() {
 	local letters flags i=0 want=() asked
 	calls_of asked
 	asked=${#calls[@]}
-	calls_of reg_mr
+	! granted_too_much || return
 	for letters in "${granted[@]}"; do
 		access_flags "$letters"
 		want+=("$flags")
 		if [[ ${calls[i]:-} == *access=$flags ]]; then ((i += 1)); fi
-	done
-	for letters in "${refused[@]}"; do
-		find_lines "$letters: lkey $key rkey $key"
-		evidence="the flags of $letters would have been refused; printed: ${whole[*]}"
-		if ((${#whole[@]} && ${#calls[@]} > ${#granted[@]})); then return 1; fi
 	done
 	evidence="ibv_reg_mr(): ${calls[*]##*access=}; asked for: ${want[*]}"
 	# The kernel refuses some flags before the driver sees them. A refused call may be made again.
