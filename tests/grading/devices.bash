@@ -32,6 +32,14 @@ add_ports() {
 	mount --bind "$ports/1" "$root$ports/3"
 }
 
+# wait_for_entry PATTERN: until the GID at index 255 of the right device is like this. Sets `entry`.
+wait_for_entry() {
+	wait_begins
+	until read -r entry <"/sys/class/infiniband/${names[2]}/ports/1/gids/255" &&
+		# shellcheck disable=SC2053 # it is a pattern
+		[[ $entry == $1 ]] || late; do nap; done
+}
+
 # The guest's own device comes first, and would be right, but cannot be opened. The others: 0 has
 # three ports, none of them ACTIVE. 1: its third port has GIDs of IPv6, which look a little like
 # IPv4, and of RoCE v1. 2 is the right one: at port 3, with a gap and one of RoCE v1 before its
@@ -40,15 +48,14 @@ add_ports() {
 # alone, and one port. It comes before all that have three.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() first three=()
+	local nets=() first three=() entry
 	random n 12 24 && world[closed]="$device $n" # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits 0 1 2 3 4 5
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
-	# Before these, the kernel has two: one for the interface itself, and that of RoCE v1.
-	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 255 - 2))
+	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 256))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
 	addresses[0]="10.${nets[2]}.$third.$last/24"
@@ -68,6 +75,9 @@ make_world() {
 	printf '%s\n' "${devices[@]}" | rdma -b -
 	# The kernel fills the first free entry of its table, a moment later.
 	wait_for_gid "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
+	# The right one takes the place of whichever address has index 255.
+	wait_for_entry '[!0]*' && ip address delete "$entry/64" dev "${interfaces[2]}"
+	wait_for_entry '0*'
 	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
 	wait_for_gid "${names[2]}" "10.$net.$third.$last" && right=$index
 	address=("${address[@]:gone:34 + old % 20}")
