@@ -218,8 +218,11 @@ static int establish(struct connection *c, bool client)
 	int err;
 
 	/* The event's initiator_depth: how many READs the client serves. */
-	if (!client && c->initiator_depth < 1)
-		return failed(EPROTO, "the client serves no RDMA READ");
+	if (!client && c->initiator_depth < 1) {
+		print_error(0, "the client serves no RDMA READ");
+		print_hint("is the peer an rping, or a rdma_ping?");
+		return -1;
+	}
 	if (client ? called(c, "rdma_connect", rdma_connect(c->id, &param))
 		   : called(c, "rdma_accept", rdma_accept(c->id, &param)))
 		return -1;
