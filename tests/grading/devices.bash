@@ -35,8 +35,8 @@ add_ports() {
 # wait_for_entry PATTERN: until the GID at index 255 of the right device is like this. Sets `entry`.
 wait_for_entry() {
 	wait_begins
+	# shellcheck disable=SC2053 # it is a pattern
 	until read -r entry <"/sys/class/infiniband/${names[2]}/ports/1/gids/255" &&
-		# shellcheck disable=SC2053 # it is a pattern
 		[[ $entry == $1 ]] || late; do nap; done
 }
 
