@@ -93,11 +93,11 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
  * Take up to @most completions in one batch, and set @taken to their number.
  * Returns 0, or -1 after an error message, also if a completion has failed.
  *
- * The loop stops at @most, even if the CQ may hold more. So it does not reach
- * the end of the CQ if @most completions are there. At the end ibv_next_poll()
- * returns ENOENT, and ibv_end_poll() must be called anyway. In rdma-core 44
- * that makes rxe's provider lose count: from then on the CQ gives completions
- * that never happened. rdma-core 56 does not have this bug.
+ * The loop stops at @most, so that it does not call ibv_next_poll() when no
+ * completion is left. That call would return ENOENT, and ibv_end_poll(), which
+ * must follow, makes rxe's provider in rdma-core 44 lose count: from then on
+ * the CQ gives completions that never happened. rdma-core 56 does not have this
+ * bug.
  */
 static int take_batch(struct ibv_cq_ex *cq, int most, int *taken)
 {

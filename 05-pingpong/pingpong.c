@@ -291,7 +291,7 @@ int main(int argc, char *argv[])
 	    path_find(context, &opt, &path))
 		goto out;
 
-	/* 3. Protection domain: our queue pair may use only its memory. */
+	/* 3. Protection domain: our queue pair may use only regions in it. */
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;

@@ -169,7 +169,7 @@ static int perform_each(const struct side *side)
 	return 0;
 }
 
-/* 10. The initiator: many operations, for which nobody wakes the target. */
+/* 10. The initiator: many operations, at which the target need not look. */
 static int perform_many(const struct side *side)
 {
 	const struct operation *read = &each[0], *write = &each[1];

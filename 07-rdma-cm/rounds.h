@@ -125,7 +125,10 @@ static inline int rounds_register(struct rounds *r, struct ibv_pd *pd,
 	return 0;
 }
 
-/* Release what the two functions above made. Returns 0, or 1 if that failed. */
+/*
+ * Release what rounds_create_cq() and rounds_register() made. Returns 0, or 1
+ * if that failed.
+ */
 static inline int rounds_release(struct rounds *r)
 {
 	int status = 0;

@@ -78,8 +78,8 @@ check_exercise() {
 	start exercise && look_at_world
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "devices that have no IPv4 GID at a first ACTIVE port" only_open || return
-	# Then there is no list. ENOSYS is a kernel without RDMA. After EINTR (4) or EAGAIN (11) a program
-	# may try again.
+	# Then there is no list. ENOSYS is a kernel without RDMA. After EINTR (4) or EAGAIN (11) a
+	# program may try again.
 	random low 13 37 && random high 39 130
 	shuffle errors EPERM\ 1 ENOENT\ 2 ENXIO\ 6 ENOMEM\ 12 EACCES\ 13 ENODEV\ 19 ENOSYS\ 38 \
 		EOPNOTSUPP\ 95 "number $low" "number $high"

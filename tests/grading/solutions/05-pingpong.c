@@ -16,8 +16,8 @@
  * without bytes: the number is its immediate value.
  *
  * pingpong.c shows everything except the slots and the credits. make try-05
- * runs it as the client together with its peer; with ARGS=receive, as the
- * server. Write the bodies marked TODO.
+ * runs this program as the client together with its peer; with ARGS=receive,
+ * as the server. Write the bodies marked TODO.
  *
  *	$ exercise 18515 3000 6
  *	exchanged

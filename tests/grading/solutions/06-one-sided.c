@@ -60,9 +60,9 @@
 struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	struct ibv_mr *mr;	/* our memory, */
-	uint64_t *memory;	/* where it begins; lock: two numbers */
-	size_t size;		/* and how long it is */
+	struct ibv_mr *mr;	/* the region around our memory */
+	uint64_t *memory;	/* our memory; lock: two numbers */
+	size_t size;		/* of our memory, in bytes */
 	int sock;		/* the TCP connection to the peer */
 	struct remote buffer;	/* write: the peer's memory */
 	struct remote lock;	/* lock: the peer's lock */
@@ -352,10 +352,10 @@ static int introduce(struct side *side, struct ibv_context *context, bool lock)
 		return -1;
 	puts("exchanged");
 	/*
-	 * The timeout is 0: nothing is sent again if an ACK is missing. Only
-	 * this exercise may do that: on one machine no packet is lost. No fence
-	 * is needed here. On Soft-RoCE a READ with a fence would wait for ever
-	 * if it was sent again: see docs/errors.md.
+	 * The timeout is 0, so nothing is sent again. Otherwise a READ to which
+	 * you give a fence might hang on Soft-RoCE: see docs/errors.md. (You
+	 * need no fence here.) Only this exercise may do that, because on one
+	 * machine no packet is lost.
 	 */
 	return connection_start(side->qp, &path, depth, 0, &local, &remote);
 }

@@ -43,7 +43,7 @@
 struct hello {
 	char magic[4];		/* MAGIC, without a zero at the end */
 	uint32_t version;	/* in network byte order */
-	char text[24];		/* why it was refused; ends with a zero */
+	char text[24];		/* why it was refused, for example */
 };
 
 /*
@@ -238,7 +238,7 @@ static int serve(struct rdma_cm_id **listener, uint32_t version,
 		*id = NULL;
 		puts("refused a client");
 	}
-	/* No other request is to come between. */
+	/* No more requests: the next event is to be ESTABLISHED. */
 	if (failed(rdma_destroy_id(*listener) ? errno : 0, "rdma_destroy_id"))
 		return -1;
 	*listener = NULL;
