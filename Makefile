@@ -68,7 +68,8 @@ build: $(programs) ## all programs, into build/
 # run-05 runs the main program of chapter 05: make run-05 ARGS="-s 64 -n 10000",
 # or another program of its folder: make run-05 PROGRAM=rc_pingpong ARGS=-e.
 # debug-05 builds it without optimisation and runs it in gdb; of a two-sided one SIDE, the
-# client or the server: make debug-05 SIDE=server GDB="-ex 'break transfer'"
+# client or the server: make debug-05 SIDE=server GDB="-ex 'break transfer'". Both sides then
+# wait for an hour; those of sync_ping have no deadlines.
 # If the main one is two-sided, wire-05 draws the packets of a few rounds: make wire-05 LOSS=5%
 ifeq ($(origin PROGRAM),environment)
 PROGRAM :=
@@ -96,7 +97,7 @@ debug-$1:
 	$$(Q)tests/lab/packages run debug
 	$$(Q)$$(MAKE) BUILD=$(BUILD)/debug CFLAGS="-O0 -g" $(BUILD)/debug/$3
 	$$(Q)tests/lab/lab auto -- $(if $4,tests/lab/both --gdb $$(SIDE),gdb -q) $$(GDB) \
-		--args $(BUILD)/debug/$3 $(if $4,--timeout 3600) $$(ARGS)
+		--args $(BUILD)/debug/$3 $(if $(filter-out %/sync_ping,$(if $4,$3)),--timeout 3600) $$(ARGS)
 endef
 define no_program_rules
 .PHONY: run-$1 debug-$1
@@ -159,7 +160,7 @@ hint-$1 diff-$1 reset-$1:
 endef
 $(foreach c,$(exercises),$(eval $(call exercise_rules,$(call number,$c),$c)))
 
-# A seed gives the same names, sizes and numbers again; HOSTS is a list of machines.
+# A seed gives the same names, sizes and numbers again; HOSTS a file of machines.
 export SEED HOSTS
 
 check-NN: ## is it right? If not, where to look
@@ -277,9 +278,9 @@ $(linted): $(BUILD)/lint/%.ok: % $(headers) Makefile .clang-tidy | lint-packages
 lint-packages:
 	$(Q)NO_INSTALL=1 tests/lab/packages test
 
-##@ Cleaning
+##@ Installing and cleaning
 .PHONY: clean
-clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
+clean: ## remove build/; what is cached: tests/lab/lab clean
 	rm -rf $(BUILD)
 
 # --- how a program is built ---
@@ -289,7 +290,7 @@ clean: ## remove build/ (tests/lab/lab clean: the guest's kernel as well)
 # grade" installs them beforehand. To build a program is no reason to change the machine,
 # so `make build` and `make lint` say what is missing, and how to get it.
 .PHONY: packages
-packages: ## installs what `make run-NN` needs; FOR="grade test" what these need
+packages: ## install what `make run-NN` needs; FOR="grade test": what these need
 	$(Q)tests/lab/packages $(or $(FOR),run)
 build: export NO_INSTALL := 1
 

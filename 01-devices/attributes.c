@@ -15,7 +15,7 @@
  *
  *	$ attributes | grep -e max_qp_wr -e active_mtu -e ::
  *	    max_qp_wr                 1048576             # requests in a queue
- *	    active_mtu                3 IBV_MTU_1024      # largest packet now
+ *	    active_mtu                3 IBV_MTU_1024      # largest payload now
  *	    0     fe80::5054:ff:fe09:1                    # RoCE v2
  *	    1     ::ffff:10.9.0.1                         # RoCE v2
  *

@@ -339,8 +339,8 @@ static const struct attribute ex_members[] = {
 
 static const struct attribute port_members[] = {
 	PORT(state, ONE_OF, states, "only ACTIVE can send"),
-	PORT(max_mtu, ONE_OF, mtus, "largest possible packet"),
-	PORT(active_mtu, ONE_OF, mtus, "largest packet now"),
+	PORT(max_mtu, ONE_OF, mtus, "largest possible payload"),
+	PORT(active_mtu, ONE_OF, mtus, "largest payload now"),
 	PORT(gid_tbl_len, NUMBER, NULL, "entries in the GID table"),
 	PORT(port_cap_flags, HEX, NULL, "ibv_port_cap_flags"),
 	PORT(port_cap_flags2, HEX, NULL, "ibv_port_cap_flags2"),

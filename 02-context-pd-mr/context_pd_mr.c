@@ -103,8 +103,8 @@ static int print_limits(struct ibv_context *context)
 	if (limit.rlim_cur == RLIM_INFINITY)
 		puts("         no RLIMIT_MEMLOCK");
 	else
-		printf("         RLIMIT_MEMLOCK: %ju bytes in all MRs, except "
-		       "for root\n", (uintmax_t)limit.rlim_cur);
+		printf("         RLIMIT_MEMLOCK: %ju bytes pinned in all, "
+		       "except for root\n", (uintmax_t)limit.rlim_cur);
 	return 0;
 }
 
@@ -156,8 +156,11 @@ static int try_memory(struct ibv_pd *pd, const void *buf, const char *what)
 		ibv_reg_mr(pd, (void *)buf, SIZE, IBV_ACCESS_LOCAL_WRITE);
 
 	if (!mr) {
-		printf("  %-25s refused: %s (%s)\n", what,
-		       strerrorname_np(errno), strerror(errno));
+		const int err = errno;
+		const char *name = strerrorname_np(err);	/* or NULL */
+
+		printf("  %-25s refused: %s (%s)\n", what, name ? name : "?",
+		       strerror(err));
 		return 0;
 	}
 	printf("  %-25s granted\n", what);

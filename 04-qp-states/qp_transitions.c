@@ -151,7 +151,7 @@ static int bring(const struct subject *c, enum ibv_qp_state to)
 {
 	enum ibv_qp_state last = to == IBV_QPS_ERR ? IBV_QPS_INIT : to;
 
-	/* Newer kernels let a queue pair that drains go to ERR only. */
+	/* While it drains, Soft-RoCE lets a queue pair go to ERR only. */
 	if (c->qp->state == IBV_QPS_SQD && step(c, IBV_QPS_ERR))
 		return -1;
 

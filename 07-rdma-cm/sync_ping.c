@@ -59,9 +59,9 @@ static int took(struct endpoint *e, const char *name, int result)
 }
 
 /*
- * 1. Create an identifier. If @addr is passive (RAI_PASSIVE), it listens, and
- * rdma_get_request() makes a queue pair like @init for each client. Otherwise
- * the identifier gets its queue pair now.
+ * 1. Create an identifier. If @addr is passive (RAI_PASSIVE), it is bound, so
+ * that it can listen, and rdma_get_request() makes a queue pair like @init for
+ * each client. Otherwise the identifier gets its queue pair now.
  */
 static int create(struct endpoint *e, struct rdma_addrinfo *addr,
 		  struct rdma_cm_id **id)

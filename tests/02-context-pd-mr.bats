@@ -106,7 +106,7 @@ released: ibv_free_device_list"
 	ulimit -l 64
 	run -0 limited "$program"
 	assert_line "limits:  $pds PDs, $mrs MRs, $size bytes in an MR"
-	assert_line "         RLIMIT_MEMLOCK: 65536 bytes in all MRs, except for root"
+	assert_line "         RLIMIT_MEMLOCK: 65536 bytes pinned in all, except for root"
 	ulimit -l unlimited
 	run -0 limited "$program"
 	assert_line "         no RLIMIT_MEMLOCK"

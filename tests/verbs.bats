@@ -8,8 +8,8 @@ taught() {
 	cat <<-END
 	01 ibv_get_device_list ibv_free_device_list ibv_get_device_name ibv_get_device_guid
 	01 ibv_open_device ibv_close_device ibv_node_type_str ibv_query_port ibv_port_state_str
-	01 ibv_query_gid_ex ibv_query_gid ibv_query_device_ex
-	02 ibv_query_device ibv_alloc_pd ibv_dealloc_pd ibv_reg_mr ibv_dereg_mr
+	01 ibv_query_gid_ex ibv_query_gid ibv_query_device ibv_query_device_ex
+	02 ibv_alloc_pd ibv_dealloc_pd ibv_reg_mr ibv_dereg_mr
 	03 ibv_create_comp_channel ibv_destroy_comp_channel ibv_create_cq ibv_destroy_cq
 	03 ibv_req_notify_cq ibv_get_cq_event ibv_ack_cq_events ibv_poll_cq ibv_wc_status_str
 	03 ibv_create_cq_ex ibv_cq_ex_to_cq ibv_start_poll ibv_next_poll ibv_end_poll

@@ -33,12 +33,12 @@
  * because the other one may still wait for an acknowledgement. Our standard
  * input is not read.
  *
- * Exit status: the command's, of two the first one that is not 0; 125 when a
- * guest could not run its command. With -s: 1 when the snapshot could not be
- * written here, 2 when QEMU did not make one, 3 when the guest did not boot in
- * time, and 125 when it could not boot. SIGTERM, SIGINT, SIGQUIT and SIGHUP end
- * this program and the guests at any moment, whatever this program is waiting
- * for.
+ * Exit status: the command's; of two the server's, or the client's if that is
+ * 0; 125 when a guest could not run its command. With -s: 1 when the snapshot
+ * could not be written here, 2 when QEMU did not make one, 3 when the guest did
+ * not boot in time, and 125 when it could not boot. SIGTERM, SIGINT, SIGQUIT
+ * and SIGHUP end this program and the guests at any moment, whatever this
+ * program is waiting for.
  */
 #include <fcntl.h>
 #include <getopt.h>

@@ -101,7 +101,7 @@ BEGIN {
 		what[n] = bytes " byte" (bytes == 1 ? "" : "s")
 		requests_again += again[n]
 	}
-	# Nobody sent anything, until this was sent again.
+	# More than 1 ms without any packet, until this one was sent again.
 	if (again[n] && at[n] - at[n - 1] > 1) silence += at[n] - at[n - 1]
 }
 
