@@ -420,7 +420,7 @@ write_hints() {
 	assert_equal "$(jq '[.tests[] | select(.message == "" and .status != "pass")] | length' \
 		"$scratch/results/grade.json")" 0
 	run message "$scratch/results" 01.1
-	assert_output --partial 'exit status 1; last line: '
+	assert_output --partial 'exit status 1 before CHECKPOINT chosen; last line: '
 	run message "$scratch/results" 02.1
 	assert_output --partial 'does not compile: exercise.c:'
 }

@@ -752,11 +752,9 @@ only_open() {
 	opened=${#calls[@]}
 	calls_of closed || return
 	closed=${#calls[@]}
-	evidence="devices were opened $opened times, and closed $closed times"
-	((opened == closed + $#)) || return
 	open_devices
-	evidence="open: ${objects[*]:-none}"
-	[[ ${objects[*]} == "$*" ]]
+	evidence="open: ${objects[*]:-none}; opened $opened times, and closed $closed times"
+	((opened == closed + $#)) && [[ ${objects[*]} == "$*" ]]
 }
 
 # opened_by PROCESS: sets `opened` to the names of the devices that it has open.

@@ -233,12 +233,16 @@ reposts() {
 # In chapter 06, the peer gives the lock to the program.
 release_lock() { at tried && go && tell release released; }
 
-# waits_in_answer SIZE: after the only answer, is the completion of its WRITE taken already?
+# waits_in_answer SIZE: after the only answer, is the completion of its WRITE taken already? If not,
+# `evidence` and the command are those of the run before.
 waits_in_answer() {
-	local taken_before=0
+	local taken_before=0 before=$shown_command
+	account
 	start exercise write $((++port)) "$1" 1
 	peer write "$port" "$1" 1 10.9.0.1
-	at connected && go && until_peer all && at answered && nap 0.4 && has_taken 2
+	at connected && go && until_peer all && at answered && nap 0.4 && has_taken 2 && return
+	evidence=$message shown_command=$before
+	return 1
 }
 
 # answered_all N: has the peer got N right answers? If not, what was the first one that was not?

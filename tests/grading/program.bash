@@ -221,7 +221,7 @@ seconds_at() {
 
 # Sets `busy` to the microseconds that the program's threads have had a processor,
 # `wakings` to how often, `where` to the names of the system calls they are in, or their
-# numbers, or "running", and `sleeping` if they are asleep, and one of them waits for
+# numbers, "Enter", or "running", and `sleeping` if they are asleep, and one of them waits for
 # something other than its standard input: for `waits_ms` milliseconds, if the call says so.
 look_at_threads() {
 	local thread all=() time times call fd second third fourth fifth name waits=''
@@ -233,12 +233,15 @@ look_at_threads() {
 		read -r call fd second third fourth fifth _ <"/proc/$thread/syscall"
 		((busy += time / 1000, wakings += times))
 		name=${call_names[$call]:-$call}
+		if [[ $name == read && $fd == 0x0 ]]; then
+			name=Enter
+		fi
 		where+=${where:+ }$name
 		if [[ $name == @(running|none) ]]; then
 			sleeping=''
 		elif [[ $name == poll && $second == 0x0 || $name == select && $fd == 0x0 ]]; then
 			: # This waits for nothing but time.
-		elif [[ $waiting_calls == *" $name "* && ! ($name == read && $fd == 0x0) ]]; then
+		elif [[ $waiting_calls == *" $name "* ]]; then
 			waits=1
 			case $name in
 			poll) waits_ms=$third ;;
@@ -263,6 +266,7 @@ describe_threads() {
 		case $call in
 		none) ;;
 		running) words+=("it is busy: it polls, or loops") ;;
+		Enter) words+=("it waits for Enter, at a CHECKPOINT") ;;
 		futex) words+=("it waits for a lock, or inside the library") ;;
 		[0-9]*) words+=("it is in system call $call") ;;
 		*) words+=("it is in $call()") ;;

@@ -29,7 +29,7 @@ account() {
 	elif ((status > 128 && status <= 192)); then
 		message="it crashed: SIG$(kill -l "$status")"
 	else
-		message="exit status $status"
+		message="exit status $status${awaited:+ before CHECKPOINT $awaited}"
 	fi
 	if [[ $last ]]; then
 		message+="; last line: ${last:0:200}"
@@ -88,6 +88,7 @@ fail() {
 
 # reach CHECK NAME: the program comes to this CHECKPOINT, or the check has failed.
 reach() {
+	local awaited=$2
 	if ! at "$2"; then
 		fail "$1"
 		return 1
@@ -231,8 +232,13 @@ meets_error() {
 # heeds PATTERN [NAME OTHER...]: has the program ended with status 1 if the verb has failed, and
 # printed a line like this, where ERROR is the NAME of an error, and none of the OTHER ones?
 heeds() {
-	local other
-	evidence="the grader made this call fail, to see what the program does then"
+	local other what=fail
+	# These verbs return an errno value.
+	case ${world[failing]%% *} in
+	ibv_dealloc_pd | ibv_dereg_mr | ibv_req_notify_cq | ibv_post_* | INIT | RTR | RTS)
+		what="return $2 (${world[failing]##* })" ;;
+	esac
+	evidence="the grader made this call $what, to see what the program does then"
 	told 1 || return 0
 	ends_with 1 && printed "${1//ERROR/${2:-}}" || return
 	[[ $1 == *ERROR* ]] || return 0

@@ -38,8 +38,10 @@ right_keys() {
 	local i
 	for i in "${!granted[@]}"; do
 		about "${granted[i]}" &&
-			[[ ${found[0]} =~ ^${granted[i]}:\ lkey\ $key\ rkey\ $key$ ]] &&
-			has_keys "${objects[i]}" $((16#${BASH_REMATCH[1]})) $((16#${BASH_REMATCH[2]})) || return
+			[[ ${found[0]} =~ ^${granted[i]}:\ lkey\ $key\ rkey\ $key$ ]] || return
+		# The digits are not shown, because they are others each time.
+		evidence="${granted[i]}: the form is right, and the keys are not those of its region"
+		has_keys "${objects[i]}" $((16#${BASH_REMATCH[1]})) $((16#${BASH_REMATCH[2]})) || return
 	done
 }
 
@@ -47,7 +49,11 @@ right_keys() {
 refused_with() {
 	local letters
 	for letters in "${@:2}"; do
-		about "$letters" && [[ ${found[0]} == "$letters: refused $1" ]] || return
+		about "$letters" && [[ ${found[0]} == "$letters: refused $1" ]] && continue
+		# Not what only ends like the line, and is about other letters.
+		find_lines "$letters: .*"
+		evidence="printed: ${whole[*]:-no such line}"
+		return 1
 	done
 }
 
