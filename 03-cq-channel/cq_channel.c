@@ -3,7 +3,7 @@
  *
  * When the device has done what you asked for, it puts a completion into a
  * completion queue (CQ). This program sleeps until that happens, as a server
- * sleeps in epoll_wait(2) until a socket is readable: first one round by hand,
+ * sleeps in poll(2) until a socket is readable: first one round by hand,
  * step by step, and then in the loop that you can copy, wait_for().
  *
  * New since chapter 02: the completion channel and the CQ; arming the CQ,

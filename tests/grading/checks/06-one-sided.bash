@@ -55,7 +55,7 @@ check_lock() {
 	expect 06.4 "compare_and_swap() returned before its completion was taken" has_taken 1 &&
 		expect 06.4 "it should compare and swap 8 bytes, 0 and $number" swaps 0x0 "$number" &&
 		expect 06.4 "the old value should come to memory[0]" into_first &&
-		expect 06.4 "it should find $held, the value of the lock" found_lock &&
+		expect 06.4 "it should find $held, which is in memory[0] after the completion" found_lock &&
 		expect 06.4 "it replaced a value that was not 0" lock_is "$held" 0 || return
 	ok 06.4
 	go
