@@ -2,7 +2,7 @@
 # runs in which a verb fails.
 # shellcheck shell=bash
 
-# Sets `message`: what became of the program.
+# Sets `message`: what became of the program, maybe before the CHECKPOINT `awaited`.
 account() {
 	local i last='' events
 	for ((i = ${#lines[@]} - 1; i >= 0; i--)); do

@@ -43,9 +43,8 @@ where_it_stopped() {
 }
 
 look_at_world() {
-	local awaited=chosen
 	if ! at chosen; then
-		fail "$(where_it_stopped)"
+		awaited=chosen fail "$(where_it_stopped)"
 		[[ ${verdict[01.4]:-} ]] || return
 	fi
 	expect 01.1 "no port of ${names[0]} is ACTIVE: it should say port 0" says 0 '0,*' &&
