@@ -159,8 +159,8 @@ static int try_memory(struct ibv_pd *pd, const void *buf, const char *what)
 		const int err = errno;
 		const char *name = strerrorname_np(err);	/* or NULL */
 
-		printf("  %-25s refused: %s (%s)\n", what, name ? name : "?",
-		       strerror(err));
+		printf("  %-25s refused: %s (%s)\n", what,
+		       name ? name : "errno", strerror(err));
 		return 0;
 	}
 	printf("  %-25s granted\n", what);
