@@ -455,8 +455,9 @@ half() {
 
 @test "grade: records that say nothing, or nonsense, are checks that have not passed" {
 	local table=$'01-a\t01.1\t7\texercise\tfirst\tpage\n01-a\t01.2\t3\texercise\tsecond\tpage\n'
-	# What no character is, and what turns a line round, is no part of XML or of a table.
-	printf '%s\n' junk 'check 01.1' 'status pass' 'score 100' $'message \ufffe\u202e' 'check 09.9' \
+	# U+FFFE, which is no character, and U+202E, which turns a line round, are no part of XML or of
+	# a table.
+	printf '%s\n' junk 'check 01.1' 'status pass' 'score 100' $'message \xef\xbf\xbe\xe2\x80\xae' 'check 09.9' \
 		'status pass' 'end 5' |
 		jq -R -s --arg seed 1 --arg error '' --arg rdma_core 44 --arg duration 1 \
 			--arg places '' --arg table "$table" -f tests/grading/formats/grade.jq >"$scratch/grade.json"
@@ -738,6 +739,7 @@ make_up_checks() {
 	# private: so it is unmounted in any case.
 	local unshare=(unshare --mount --propagation unchanged)
 	((EUID == 0)) || unshare+=(--map-root-user)
+	"${unshare[@]}" true || skip "this user may not mount here"
 	mkdir -p "$scratch/disk" "$scratch/in"
 	run -2 limited "${unshare[@]}" bash -c '
 		mount --make-rprivate / 2>/dev/null
