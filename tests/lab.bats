@@ -727,7 +727,7 @@ hanging_kvm() {
 	# Who ended first cannot repeat a lost last acknowledgement, so one may fail.
 	local pingpong='timeout 12 ibv_rc_pingpong -g 1 -n 50 -s 64'
 	run -0 limited "$lab" pair --loss 5% -- sh -c "$pingpong || :
-		tc -s qdisc show dev eth0
+		/sbin/tc -s qdisc show dev eth0
 		cd /sys/class/infiniband/rxe_0/ports/1/hw_counters && grep . completer_retry_err" \
 		-- sh -c "$pingpong server || :"
 	assert_line --regexp '^server \| .*netem.* loss 5%'
