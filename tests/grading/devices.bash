@@ -43,15 +43,15 @@ has_entry() {
 # three ports, none of them ACTIVE. 1: its third port has GIDs of IPv6, which look a little like
 # IPv4, and of RoCE v1. 2 is the right one: at port 3, with a gap and one of RoCE v1 before its
 # first IPv4 GID of RoCE v2, whose index is the last that can be used. 3: right, too, at index 0,
-# with two ACTIVE ports; it comes after 2. 4: a right GID at its second ACTIVE port only. 5: IPv6
-# alone, and one port. It comes before all that have three.
+# with two ACTIVE ports; it comes after 2. 4: a right GID at its second ACTIVE port only. 5 and 6:
+# IPv6 alone, and one port. 5 comes before all that have three, and 6 comes last.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
 	local nets=() first three=() entry gap
 	random n 12 24 && world[closed]="$device $n" # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
-	shuffle digits 0 1 2 3 4 5
+	shuffle digits {0..6}
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
 	((old = nets[0], net = nets[1], gone = 11 + last % 80, n = 256))
@@ -66,14 +66,14 @@ make_world() {
 		0:0:0:{1,100}:0:ffff:a02:2 ::100:ffff:a02:2; do addresses[1]+=" $i/64"; done
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
 	for i in 3 4; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
-	addresses[5]=fd00:200::1/64
+	addresses[5]=fd00:200::1/64 addresses[6]=fd00:201::1/64
 	shuffle first 1 4 && shuffle order 0 "${first[1]}"
-	for i in 5 "${first[0]}" "${order[@]}" 2 3; do add_device "$i"; done
+	for i in 5 "${first[0]}" "${order[@]}" 2 3 6; do add_device "$i"; done
 	printf '%s\n' "${links[@]}" | ip -batch - || give_up "cannot make the interfaces of 01"
 	printf '%s\n' "${devices[@]}" | rdma -b - || give_up "cannot make the devices of 01"
 	# The kernel fills the first free entry of its table, a moment later.
 	until_made index_of "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index
-	# The right one takes the place of the address that has index 255: one of the first, or last, few.
+	# The right one takes the place of the address at index 255, which is one of the first or last.
 	until_made has_entry "${names[2]}" 255 '[!0]*'
 	ip address delete "$entry/64" dev "${interfaces[2]}"
 	until_made has_entry "${names[2]}" 255 '0*'
