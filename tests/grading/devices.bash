@@ -47,7 +47,7 @@ has_entry() {
 # IPv6 alone, and one port. 5 comes before all that have three, and 6 comes last.
 make_world() {
 	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() first three=() entry gap
+	local nets=() three=() entry gap share=60000 # the last one is for late()
 	random n 12 24 && world[closed]="$device $n" # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
@@ -67,8 +67,9 @@ make_world() {
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
 	for i in 3 4; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
 	addresses[5]=fd00:200::1/64 addresses[6]=fd00:201::1/64
-	shuffle first 1 4 && shuffle order 0 "${first[1]}"
-	for i in 5 "${first[0]}" "${order[@]}" 2 3 6; do add_device "$i"; done
+	# A port that is kept from 1 is one at which 0 has a right GID.
+	shuffle order '1 0' 4
+	for i in 5 ${order[*]} 2 3 6; do add_device "$i"; done
 	printf '%s\n' "${links[@]}" | ip -batch - || give_up "cannot make the interfaces of 01"
 	printf '%s\n' "${devices[@]}" | rdma -b - || give_up "cannot make the devices of 01"
 	# The kernel fills the first free entry of its table, a moment later.
@@ -78,10 +79,10 @@ make_world() {
 	ip address delete "$entry/64" dev "${interfaces[2]}"
 	until_made has_entry "${names[2]}" 255 '0*'
 	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
-	until_made index_of "${names[2]}" "10.$net.$third.$last" && right=$index
+	until_made has_entry "${names[2]}" 255 '*:ffff:*' && right=255
 	until_made index_of "${names[1]}" fd00:0100:0000:0000:0000:0000:0000:0001 && gap=$index
 	# A gap, of addresses that all still exist: a batch ends at the first line that fails.
-	address=("${address[@]:gone:34 + old % 20}")
+	address=("${address[@]:gone:98 + old % 20}")
 	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
 		"${address[@]/#/address delete dev ${interfaces[2]} }" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch - ||

@@ -24,7 +24,7 @@
  * the next byte is even, of InfiniBand, as no port of Ethernet has them. Each
  * table has one more GID, just too far behind for any address to name it; and
  * the last one that an address can name is that of fe80::ff. Of the empty
- * entries one in 32 is a GID of zeros, as other devices have them, which
+ * entries one in 64 is a GID of zeros, as other devices have them, which
  * ibv_query_gid_ex() takes for one.
  *
  * A member of struct ibv_wc that means nothing is not what it is by chance on
@@ -527,7 +527,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		return 0;
 	}
 	if (ask_of_port(fd, hdr, port, three)) {
-		if (errno != ENODATA || index % 32)
+		if (errno != ENODATA || index % 64)
 			return -1;
 		memset(entry, 0, sizeof(*entry));
 		entry->gid_index = (uint32_t)index;

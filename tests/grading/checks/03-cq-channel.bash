@@ -13,7 +13,7 @@ check_exercise() {
 	local port count sizes=([4]=0) sent=0 i
 	# More than anybody takes with one poll; at most 256 in all.
 	random "sizes[0]" 129 135 && random "sizes[1]" 66 70
-	random "sizes[2]" 17 20 && random "sizes[3]" 4 20 && random port 20000 30000
+	random "sizes[2]" 17 20 && random "sizes[3]" 5 20 && random port 20000 30000
 	watch_events
 	begin $((sizes[0] + sizes[1] + sizes[2] + sizes[3] + 4))
 	if by_hand && loop && the_end; then the_last; fi
@@ -98,7 +98,7 @@ the_end() {
 # the arming, and is taken before its event; the last one comes just before an arming: no event.
 the_last() {
 	local armings=0 deadline=$deadline
-	world[late]=300
+	world[late]=$((300 * slowness / 1000)) # a busy machine looks later
 	begin 4 && at arming && go && at armed && burst 2 && go && at drained
 	expect 03.3 "drain() should take both messages that have come" right_numbers "$got"
 	go && at arming && calls_of arm && go
@@ -115,7 +115,7 @@ the_last() {
 # program that hangs at its end, or misses a message, would do so here, too: it is spared this.
 the_errors() {
 	local progress_function=awake deadline=5 order=() what check function verb nth
-	random nth 2 5 && shuffle order '1 arm ibv_req_notify_cq 1' "3 drain completion $nth" \
+	random nth 3 4 && shuffle order '1 arm ibv_req_notify_cq 1' "3 drain completion $nth" \
 		'3 drain ibv_poll_cq 1' '3 drain ibv_poll_cq 2' '2 next_event ibv_get_cq_event 1'
 	for what in "${order[@]}" '4 take_all ibv_req_notify_cq 2' '4 take_all ibv_get_cq_event 2'; do
 		read -r check function verb what <<<"$what"
@@ -144,7 +144,7 @@ check_broken() {
 		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&
 		expect 03.6 "one event should be taken for each message" took_events "$rounds" &&
 		expect 03.6 "all completions should be taken" told_each 20 "$rounds" || return
-	random nth 2 "$rounds"
+	random nth 2 6 # whoever goes on has many rounds left
 	must_heed 03.6 "a receive has failed, and it went on" RECV "$nth" '*' broken "$rounds"
 	ok 03.6
 }
