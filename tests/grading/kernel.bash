@@ -446,7 +446,7 @@ refused_with_hello() {
 		evidence="private_data_len of rdma_reject(): $length; a struct hello has 32 bytes"
 		((length >= 32)) && [[ ${call#*rest=} != *0x[1-9a-f]* ]] || return
 		evidence="bytes of the text that nobody has written"
-		[[ $call != *@(fefe|aaaa|a5a5)* ]] || return
+		[[ ! $call =~ (fefe|aaaa|a5a5)([0-9a-f][0-9a-f])*[,}] ]] || return
 	done
 }
 
@@ -458,9 +458,13 @@ watch_identifiers() {
 	probe :cm_event ucma_get_event 'got=$retval:s32'
 }
 
-# Is each identifier of the RDMA CM destroyed that was created? librdmacm makes one itself.
+# Is each identifier of the RDMA CM destroyed that was created? librdmacm makes one itself. A
+# program that hangs in rdma_destroy_id() has told the kernel, but waits until each event is
+# acknowledged.
 all_destroyed() {
 	local created
+	evidence="it hangs: is each event acknowledged?"
+	[[ ! $timed_out ]] || return
 	calls_of create_id || return
 	created=${#calls[@]}
 	calls_of destroy_id

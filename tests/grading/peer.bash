@@ -77,8 +77,19 @@ peer_said() {
 # shellcheck disable=SC2034 # for the checks
 peer_says() {
 	said=''
-	until_peer "@($1)*" || return 1
-	said=$(grep -m 1 -E "^($1)" "$peer_out")
+	until_peer "@($1)*" && find_reply "@($1)*" && said=$reply
+}
+
+# find_reply PATTERN: sets `reply` to the first line of the peer's that is like this.
+find_reply() {
+	local replies
+	mapfile -t replies <"$peer_out"
+	for reply in "${replies[@]}"; do
+		# shellcheck disable=SC2053 # a pattern
+		[[ $reply != $1 ]] || return 0
+	done
+	reply=''
+	return 1
 }
 
 # said_is PATTERN: is `said` like this?
@@ -266,7 +277,8 @@ ask() {
 	deadline=60 share=60000 until_peer listening || peer_failed
 	start exercise "$port" "$version" 10.9.0.1
 	{ peer_says 'asked|nothing' && until_peer 'told *'; } || :
-	told=$(sed -n 's/^told //p' "$peer_out")
+	find_reply 'told *' || :
+	told=${reply#told }
 }
 
 # be_asked VERSION KIND: the peer is such a client of the program. Sets `said` to what it got.

@@ -900,6 +900,8 @@ static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	static enum { FIRST, KEPT, SECOND, OVER } state;
 	static struct ibv_wc kept;
 	static struct ibv_cq *kept_of;
+	/* Of a completion that is kept no event would tell. */
+	const bool may_sleep = cq->channel;
 	int taken;
 
 	if (count > 0 && cq == kept_of &&
@@ -912,7 +914,8 @@ static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	for (int i = 0; lag && i < taken && state < OVER; i++) {
 		const struct ibv_wc this = wc[i];
 
-		if (state == FIRST && this.status == IBV_WC_SUCCESS &&
+		if (state == FIRST && !may_sleep &&
+		    this.status == IBV_WC_SUCCESS &&
 		    this.opcode == IBV_WC_RDMA_WRITE) {
 			taken--;
 			memmove(&wc[i], &wc[i + 1], (taken - i) * sizeof(*wc));

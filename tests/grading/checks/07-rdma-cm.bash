@@ -23,8 +23,8 @@ check_exercise() {
 	if expect 07.5 'the server does not listen' serves && accepts; then serve; fi
 	# After the server, which sees whether anything is taken for a hello.
 	ask_one_who_refuses empty
-	shuffle kinds magic{0..7}
-	for kind in "${kinds[@]:0:4}" silent; do
+	shuffle kinds 'magic0 magic5 magic2 magic7' 'magic4 magic1 magic6 magic3' # each byte once
+	for kind in ${kinds[0]} silent; do
 		ask "$kind" && finish
 		expect 07.4 "the server refused without a hello: it should print refused: reason 28" \
 			prints_only 'refused: reason 28' "$refusal" 'refused.*'
@@ -123,15 +123,14 @@ check_error() {
 		if at connected; then fail 07.5 "it accepted a client that sent no hello"; fi
 		finish
 	done
-	meets_error 07.3 &&
-		expect 07.3 "rdma_reject() failed, and refuse() did not return that" notices '*' EIO
+	[[ ${verdict[07.5]:-} == fail ]] || { meets_error 07.3 &&
+		expect 07.3 "rdma_reject() failed, and refuse() did not return that" notices '*' EIO; }
 }
 
 check_broken() {
 	local count patience=6000 progress_function=wakes # rdma_resolve_addr() may take long
 	random count 3 9 && watch_identifiers
-	run broken 10.9.0.1 "$count"
-	find_lines "device $device"
+	run broken 10.9.0.1 "$count" && find_lines "device $device"
 	if [[ $timed_out ]]; then fail 07.6; fi
 	expect 07.6 "it should print $count times: device $device" \
 		test "${#found[@]},$status" = "$count,0" &&
@@ -140,7 +139,8 @@ check_broken() {
 		expect 07.6 "each event should be acknowledged" all_returned &&
 		expect 07.6 "each identifier should be destroyed" all_destroyed || return
 	# An address of ours that leads to no RDMA device: that answer is to be acknowledged, too.
-	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0'
+	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0' ||
+		give_up "cannot make w0"
 	run broken 10.5.5.1 2
 	expect 07.6 "there is no device: acknowledge the event, destroy the id" all_destroyed || return
 	fails rdma_get_cm_event 2 110 && run broken 10.9.0.1 3
