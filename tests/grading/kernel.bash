@@ -816,7 +816,7 @@ move_gid() {
 	printf -v "world[peer]" 0a0900%02x "$last"
 	# The MTU of the port is not the one that is asked for, if the interface can do that.
 	ip link set eth0 mtu 4500 2>/dev/null || :
-	random n 1 4
+	random n 8 20
 	{
 		echo address flush dev eth0 scope global
 		for ((i = 0; i < n; i++)); do
@@ -824,8 +824,10 @@ move_gid() {
 		done
 		printf 'address add 10.9.0.%s/24 dev eth0\n' "${addresses[@]}"
 	} | ip -batch -
-	# The kernel fills its table a moment later, and in this order.
-	until_made index_of "$device" "10.9.0.${addresses[1]}"
+	# The kernel fills its table a moment later, in this order. Ours may still have its old place,
+	# but not when the other one is there.
+	until_made index_of "$device" "10.9.0.$last"
+	until_made index_of "$device" 10.9.0.1
 }
 
 # counter NAME: sets `value` to one of the device's, which count whatever passes it.

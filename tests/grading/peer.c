@@ -131,7 +131,10 @@ static int create_qp(struct peer *p)
 		return -1;
 
 	p->local.qpn = p->qp->qp_num;
-	p->local.psn = random32() & 0xffffff;
+	/* Not one that is the same with its bytes swapped. */
+	do
+		p->local.psn = random32() & 0xffffff;
+	while ((p->local.psn & 0xff) == p->local.psn >> 16);
 	p->local.gid = p->gid.gid;
 	return 0;
 }
@@ -430,28 +433,32 @@ static int introduce(struct peer *p, int sock)
  * case; and all, which are more than it has slots. After that three to five at
  * a time, while it still has some: fewer would be more messages than it has
  * receives for. In all as many as messages are @left: none may be lost. The
- * last ones it gets when it has none; sink() calls them 65536. They come in
+ * last four it gets when it has none; sink() calls them 65536. They come in
  * four messages at once: so after a number of messages that is a multiple of
  * neither two nor three, as some programs post their receives again only when
- * two, three or four are used up.
+ * two, three or four are used up. The four before them come in as many messages
+ * as that takes.
  */
 static int credits_for(int arrived, int posted, int free_slots, int left,
 		       int messages)
 {
+	/* From each remainder by 6 to the next one that is 1 or 5. */
+	static const int steps[] = { 1, 4, 3, 2, 1, 2 };
 	int credits = posted < SLOTS + 3 + MOST ? 3 : 3 + (int)(random32() % 3);
 
-	if (left <= SLOTS && arrived < posted)
+	if (left <= 2 * SLOTS && arrived < posted)
 		return 0;
 	if (left <= SLOTS)
-		return left > 1 && (messages % 2 == 0 || messages % 3 == 0) ?
-			1 : left;
+		return left;
+	if (left <= 2 * SLOTS)
+		return left - SLOTS - steps[messages % 6] + 1;
 	if (posted < SLOTS + 3 + MOST && arrived < posted)
 		return 0;
 	if (posted == SLOTS + 3)
 		credits = free_slots;
 	else if (free_slots < credits)
 		return 0;
-	return credits < left - SLOTS ? credits : left - SLOTS;
+	return credits < left - 2 * SLOTS ? credits : left - 2 * SLOTS;
 }
 
 static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
@@ -490,7 +497,7 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 		messages++;
 		if (posted == SLOTS)
 			puts("four");
-		if (arrived == posted && count - posted > SLOTS)
+		if (arrived == posted && count - posted > 2 * SLOTS)
 			usleep(PAUSE * 1000);
 		for (int i = 0; i < credits; i++, posted++)
 			if (post_slot(p, mr, slots[--free_slots]))
@@ -649,7 +656,13 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	if (given < count)
 		printf("%d credits came for %d messages: some are missing\n",
 		       given, count);
-	return exchange_same(sock, "bye", "the goodbyes");
+	if (exchange_same(sock, "bye", "the goodbyes"))
+		return -1;
+	while (poll_once(p, &wc) > 0)
+		if (wc.opcode == IBV_WC_RECV &&
+		    take_credits(&wc, posted, &given))
+			return -1;
+	return 0;
 }
 
 /* Messages of @size bytes at most: to us if @is_sink, otherwise from us. */

@@ -276,8 +276,9 @@ ends_there() {
 # waits. Nobody knows which error it is; in WHY and in PATTERN, ERROR is its name.
 must_heed() {
 	local progress_function=wakes deadline=5 patience=3000 errors=()
-	# None after which a program may try again: that can take it as long as any wait.
-	shuffle errors 'EIO 5' 'EFAULT 14' 'ENXIO 6' 'ENODEV 19'
+	# None after which a program may try again: that can take it as long as any wait. And none that
+	# a program returns for any failure.
+	shuffle errors 'EBADF 9' 'EXDEV 18' 'ENOTTY 25' 'EDOM 33'
 	# A full queue is the error that some try again after: for ever, or for as long as any wait of
 	# the exercises, which is 10 seconds. A second thread may wait so long for its completion.
 	if [[ $3 == ibv_post_send ]]; then
