@@ -429,8 +429,8 @@ watch_refusals() {
 	probe reject rdma_reject 'len=$arg3:u8' 'text=+8($arg2):x64[3]' 'rest=+32($arg2):x64[14]'
 }
 
-# Has rdma_connect() been given as many bytes as a struct hello has? See world.c (33): the other
-# side always gets as many as a packet has room for.
+# Has rdma_connect() been given all bytes of a struct hello, and nothing but zeros behind them? See
+# world.c (33): the other side always gets as many bytes as a packet has room for.
 asked_with_hello() { ! told 33; }
 
 # Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And is its

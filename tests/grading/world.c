@@ -195,6 +195,7 @@ enum word {
 #define NO_OPCODE ((enum ibv_wc_opcode)0x5a)
 #define NO_LENGTH 0x5a5a5a5a
 #define HELLO 32	/* bytes of a struct hello, see chapter 07 */
+#define MOST_PRIVATE_DATA 56	/* bytes, in a request: see rdma_connect(3) */
 #define SPINS 10000	/* several milliseconds, emulated; no short try */
 
 /* A piece of the @send'th send or WRITE under way; @sum is its checksum. */
@@ -1529,12 +1530,26 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	return err;
 }
 
+/* Behind a struct hello there may be zeros, as in what the other side gets. */
+static bool is_hello(const struct rdma_conn_param *param)
+{
+	const char *data = param->private_data;
+
+	if (!data || param->private_data_len < HELLO ||
+	    param->private_data_len > MOST_PRIVATE_DATA)
+		return false;
+	for (int i = HELLO; i < param->private_data_len; i++)
+		if (data[i])
+			return false;
+	return true;
+}
+
 int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
 	int (*real)(struct rdma_cm_id *, struct rdma_conn_param *);
 
 	/* The other side cannot know: see "private-data". */
-	if (param && param->private_data_len != HELLO)
+	if (param && !is_hello(param))
 		tell(NO_HELLO);
 	*(void **)&real = dlsym(RTLD_NEXT, "rdma_connect");
 	return real(id, param);
