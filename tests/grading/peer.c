@@ -444,7 +444,13 @@ static int credits_for(int arrived, int posted, int free_slots, int left,
 {
 	/* From each remainder by 6 to the next one that is 1 or 5. */
 	static const int steps[] = { 1, 4, 3, 2, 1, 2 };
-	int credits = posted < SLOTS + 3 + MOST ? 3 : 3 + (int)(random32() % 3);
+	int credits = 3;
+
+	/* Not three again at once: nobody is right who takes all for three. */
+	if (posted == SLOTS + 3 + MOST)
+		credits = 4 + (int)(random32() % 2);
+	else if (posted > SLOTS + 3 + MOST)
+		credits = 3 + (int)(random32() % 3);
 
 	if (left <= 2 * SLOTS && arrived < posted)
 		return 0;
