@@ -72,6 +72,7 @@ loop() {
 			expect 03.4 "take_all() should sleep on while nothing comes" stays_asleep || return
 		fi
 		burst 1
+		if ! took_events $((i + 1)) && asleep; then fail 03.2 "an event came, and it slept on"; fi
 		expect 03.4 "a message came while take_all() slept, and it did not take the event" \
 			took_events $((i + 1)) || return
 	done
@@ -115,7 +116,8 @@ the_last() {
 # program that hangs at its end, or misses a message, would do so here, too: it is spared this.
 the_errors() {
 	local progress_function=awake deadline=5 order=() what check function verb nth
-	random nth 3 4 && shuffle order '1 arm ibv_req_notify_cq 1' "3 drain completion $nth" \
+	# The second completion is the first of many, and not the last one that a poll has taken.
+	random nth 3 4 && shuffle order '1 arm ibv_req_notify_cq 1' "3 drain completion "{2,"$nth"} \
 		'3 drain ibv_poll_cq 1' '3 drain ibv_poll_cq 2' '2 next_event ibv_get_cq_event 1'
 	for what in "${order[@]}" '4 take_all ibv_req_notify_cq 2' '4 take_all ibv_get_cq_event 2'; do
 		read -r check function verb what <<<"$what"
@@ -132,11 +134,8 @@ the_errors() {
 }
 
 check_broken() {
-	local rounds nth
+	local rounds nth progress_function=awake && watch_events && watch_completions
 	random rounds 17 25 # more than a queue of eight has room for
-	watch_events
-	watch_completions
-	progress_function=awake
 	run broken "$rounds"
 	find_lines "all $rounds rounds"
 	if ((${#found[@]} != 1 || status)); then fail 03.6; fi
@@ -146,5 +145,6 @@ check_broken() {
 		expect 03.6 "all completions should be taken" told_each 20 "$rounds" || return
 	random nth 2 6 # whoever goes on has many rounds left
 	must_heed 03.6 "a receive has failed, and it went on" RECV "$nth" '*' broken "$rounds"
+	must_heed 03.6 "arming failed, and it went on" ibv_req_notify_cq "$nth" '*' broken "$rounds"
 	ok 03.6
 }
