@@ -133,7 +133,8 @@ static uint32_t fill(struct message *message)
 		  getrandom(random, sizeof(random), 0) != sizeof(random),
 		  "getrandom");
 	memcpy(hello->magic, "ping", sizeof(hello->magic));
-	snprintf(hello->text, sizeof(hello->text), "%%x because %08x and",
+	/* The magic stands in the text as well. */
+	snprintf(hello->text, sizeof(hello->text), "%%x, a ping %08x and",
 		 random[1]);
 	hello->text[sizeof(hello->text) - 1] = 'x';
 	/* No zero ends the text there, and it can be printed. */

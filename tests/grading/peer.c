@@ -628,7 +628,7 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 		if (n < 0 || (n == 0 && completion(p, &wc)))
 			return -1;
 		if (wc.opcode == IBV_WC_SEND) {
-			if (++sent != SLOTS)
+			if (++sent != SLOTS || sent == count)
 				continue;
 			/* The credit for one more is on its way, or will be. */
 			puts("four");
@@ -745,12 +745,21 @@ static int write_rounds(struct peer *p, int sock, size_t size, int iters)
 		goto end;
 	puts("connected");
 
-	/* One of the numbers is 0, which some take for: nothing has come. */
+	/*
+	 * One number is 0, which some take for none; and one is the largest, so
+	 * that its answer is 0.
+	 */
 	zero = (int)(random32() % (unsigned int)iters);
-	for (int i = 0; i < iters; i++)
-		if (round_trip(p, out, in, size, addr, rkey,
-			       i == zero ? 0 : random32()))
+	for (int i = 0; i < iters; i++) {
+		uint32_t number = random32();
+
+		if (i == zero)
+			number = 0;
+		else if (i == (zero + iters / 2) % iters)
+			number = UINT32_MAX;
+		if (round_trip(p, out, in, size, addr, rkey, number))
 			goto end;
+	}
 	puts("all");
 	if (exchange_same(sock, "bye", "the goodbyes") == 0)
 		status = 0;
@@ -874,11 +883,11 @@ static int set_up_lock(struct lock *l, const struct peer *p)
 	*l->counter |= UINT32_MAX;
 	l->first = *l->counter;
 	/*
-	 * Never the number of a queue pair. And its lower half is 0, so that
-	 * whoever keeps 32 bits of it takes the lock for free.
+	 * Never the number of a queue pair. Its lower half is 0, and its first
+	 * bit is not, so that whoever keeps 32 bits of it, or takes it for a
+	 * number that can be negative, takes the lock for free.
 	 */
-	l->number = (*l->word | 1ULL << (32 + random32() % 32)) &
-		    ~(uint64_t)UINT32_MAX;
+	l->number = (*l->word | 1ULL << 63) & ~(uint64_t)UINT32_MAX;
 	*l->word = l->number;
 	return 0;
 }
@@ -989,7 +998,7 @@ int main(int argc, char *argv[])
 	port = number(argv[2], 1, 65535);
 	if (argc > 3) {
 		size = number(argv[3], is_source ? 8 : 1, MAX_SIZE);
-		iters = number(argv[4], is_source ? SLOTS + 1 : 1, MAX_ITERS);
+		iters = number(argv[4], 1, MAX_ITERS);
 	}
 	if (port < 0 || size < 0 || iters < 0)
 		return usage();

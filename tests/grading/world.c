@@ -193,7 +193,7 @@ enum word {
 
 #define MOST_ACKED 3000
 #define NO_OPCODE ((enum ibv_wc_opcode)0x5a)
-#define NO_LENGTH 0x5a5a5a5a
+#define NO_NUMBER 0x5a5a5a5a
 #define HELLO 32	/* bytes of a struct hello, see chapter 07 */
 #define MOST_PRIVATE_DATA 56	/* bytes, in a request: see rdma_connect(3) */
 #define SPINS 10000	/* several milliseconds, emulated; no short try */
@@ -960,11 +960,13 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		if (wc[i].opcode == IBV_WC_SEND ||
 		    wc[i].opcode == IBV_WC_RDMA_WRITE ||
 		    wc[i].status != IBV_WC_SUCCESS)
-			wc[i].byte_len = NO_LENGTH;
+			wc[i].byte_len = NO_NUMBER;
 		if (wc[i].status != IBV_WC_SUCCESS &&
 		    wc[i].opcode != IBV_WC_RECV &&
 		    wc[i].opcode != IBV_WC_RDMA_WRITE)
 			wc[i].opcode = NO_OPCODE;
+		if (!(wc[i].wc_flags & IBV_WC_WITH_IMM))
+			wc[i].imm_data = NO_NUMBER;
 	}
 	return taken;
 }

@@ -23,7 +23,7 @@ check_exercise() {
 	local psn=() sent=() received=() i place victim=A other=B first mine theirs a b line
 	local -A number=()
 	# The victim's PSN is 0, which has less than six digits. In the others, swapped bytes are seen.
-	random theirs 65536 16777214 && random mine 65536 16777215 && random place 0 1
+	random theirs 1048576 16777214 && random mine 1048576 16777215 && random place 0 1
 	((theirs ^= (theirs & 255) == theirs >> 16, mine ^= (mine & 255) == mine >> 16))
 	((psn[place] = theirs, psn[1 - place] = 0, psn[2] = mine))
 	if ((place == 0)); then victim=B other=A; fi
