@@ -72,8 +72,9 @@ in_rts() {
 	[[ $evidence == *" state RTS "* ]]
 }
 
-# Has `ours` not gone from RTS to ERR?
+# Has our queue pair not gone from RTS to ERR? Sets `ours` and `theirs`.
 not_failed() {
+	both_queue_pairs
 	! has state ERR || { calls_of modify 'state=3 *' && ((!${#calls[@]})); }
 }
 
@@ -298,6 +299,8 @@ watch_queries() { probe query rxe_query_qp 'mask=$arg3:x32' 'qp=$arg1'; }
 read_back() {
 	local hex='0[xX]([0-9a-fA-F]{6})' call mask all=0
 	local -A masks=()
+	# What it has printed of other states is the student's own business.
+	local lines=("${lines[@]:from}")
 	one_line "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" &&
 		[[ ${found[0]} =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
 		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return

@@ -20,7 +20,7 @@ look_at_both() {
 }
 
 check_exercise() {
-	local psn=() sent=() received=() i place victim=A other=B first mine theirs a b line
+	local psn=() sent=() received=() i place victim=A other=B first mine theirs a b line from
 	local -A number=()
 	# The victim's PSN is 0, which has less than six digits. In the others, swapped bytes are seen.
 	random theirs 1048576 16777214 && random mine 1048576 16777215 && random place 0 1
@@ -53,6 +53,7 @@ check_exercise() {
 	expect 04.3 "both queue pairs should be in RTS now" both state RTS RTS &&
 		expect 04.3 "sq_psn should be the first PSN that was asked for" \
 			both sq-psn "${psn[0]}" "${psn[1]}" && ok 04.3
+	from=$next_line
 	go
 	reach_state 04.4 error || return
 	# The device says that some packets have been sent, and some received: see world.c.
