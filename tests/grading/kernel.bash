@@ -135,7 +135,8 @@ each_expects() {
 
 # Has the step from RESET to RTR been tried, and did the kernel refuse it (18)?
 refused_first() {
-	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: E[A-Z0-9]+' 'RESET -> RTR.*' || return
+	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: E([A-QS-Z]|R[A-QS-Z])[A-Z0-9]+' \
+		'RESET -> RTR.*' || return
 	evidence+="; ibv_modify_qp() was not called"
 	told 18 # for RTR: see world.c
 }
@@ -299,9 +300,9 @@ watch_queries() { probe query rxe_query_qp 'mask=$arg3:x32' 'qp=$arg1'; }
 read_back() {
 	local hex='0[xX]([0-9a-fA-F]{6})' call mask all=0
 	local -A masks=()
-	# What it has printed of other states is the student's own business.
+	# What it has printed before, of other states, is its own business, and so are later lines.
 	local lines=("${lines[@]:from}")
-	one_line "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" &&
+	prints "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" &&
 		[[ ${found[0]} =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
 		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return
 	calls_of query
@@ -731,14 +732,14 @@ into_first() {
 	((${#calls[@]}))
 }
 
-# has_taken N: has the program taken N completions or more since `taken_before`, and left
-# none?
+# has_taken N [WORD]: has the program taken N completions or more since `taken_before`, and left
+# none? And, says world.c, one of those that it tells with a WORD?
 has_taken() {
 	look_at_queues
 	local new=$(((taken - taken_before) & (ring - 1)))
 	evidence="completions: $new taken from the queue, $(((posted - taken) & (ring - 1))) left there"
 	taken_before=$taken
-	((new >= $1 && posted == taken))
+	((new >= $1 && posted == taken)) && { (($# == 1)) || told "$2"; }
 }
 
 # --- the device --------------------------------------------------------------

@@ -24,6 +24,9 @@ i[3-6]86)
 		[441]=epoll_wait)
 	;;
 esac
+# Those of all exercises.
+checkpoints='chosen|registered|clean|arming|armed|drained|init|rtr|rts|error|recovered|connected'
+checkpoints+='|credit|done|answered|tried|locked|added'
 waiting_calls=' read readv poll select epoll_wait io_uring_enter pause sigtimedwait sigsuspend '
 
 # Forgets the program before. All variables that describe one program are set here.
@@ -80,24 +83,24 @@ start() {
 	pid=$!
 }
 
-# What stands on stdin, without the colours of a terminal.
-without_colours() { sed "s/$escape\\[[0-9;]*[a-zA-Z]//g"; }
+# What stands on stdin, without the colours of a terminal, and what else it obeys: ESC [ ? 25 l
+# hides the cursor, and ESC ( B is a part of what tput(1) prints.
+without_colours() {
+	sed -E "s|$escape\\[[0-?]*[ -/]*[@-~]||g; s|$escape[()][0-9A-Za-z]||g"
+}
 
 # Adds to `lines` what the program has printed since the last time, without the colours of a
 # terminal. A last line that is not whole yet stays in `half_line`.
 read_output() {
-	local new
+	local pieces new text
 	((${#lines[@]} <= most_lines)) || return
-	mapfile -n $((most_lines + 1)) -u "$reader" new
-	((${#new[@]})) || return 0
-	new[0]=$half_line${new[0]}
-	half_line=''
-	if [[ ${new[-1]} != *$'\n' ]]; then
-		half_line=${new[-1]}
-		unset 'new[-1]'
-	fi
-	((${#new[@]})) || return 0
-	new=("${new[@]%$'\n'}")
+	# Between zero bytes, which a shell cannot hold, and a terminal does not show.
+	mapfile -d '' -u "$reader" pieces
+	((${#pieces[@]})) || return 0
+	printf -v text %s "$half_line" "${pieces[@]}"
+	mapfile -n $((most_lines + 2)) -t new <<<"$text"
+	half_line=${new[-1]}
+	unset 'new[-1]'
 	if [[ ${new[*]} == *"$escape"* ]]; then
 		mapfile -t new < <(printf '%s\n' "${new[@]}" | without_colours)
 	fi
@@ -140,9 +143,10 @@ late() {
 	((spent > wait_ends && naps > most_naps))
 }
 
-# is_line LINE WANTED: is it this one? Half a line of the student's own may stand before it.
+# is_line LINE WANTED: is it this one? Half a line of the student's own may stand before it. But
+# `all` may be the end of another word.
 is_line() {
-	[[ $1 == "$2" || $1 == *[![:alnum:]]"$2" || $2 == CHECKPOINT* && $1 == *"$2" ]]
+	[[ $1 == "$2" || $1 == *[![:alpha:]]"$2" || ${#2} -gt 3 && $1 == *"$2" ]]
 }
 
 # is_checkpoint LINE. Bash takes long to compare a long line, so its end must do.
@@ -155,11 +159,11 @@ is_checkpoint() {
 }
 
 # stands_at I: is line I a CHECKPOINT, at which the program waits? A line of the student's own
-# may end like one: then the program prints more, or does not read its standard input.
+# may look like one: then the program prints more, or does not read its standard input.
 stands_at() {
 	local thread call fd
 	is_checkpoint "${lines[$1]}" || return
-	[[ ${lines[$1]} != CHECKPOINT* ]] || return 0
+	[[ ${lines[$1]} != "CHECKPOINT "@($checkpoints) ]] || return 0
 	(($1 == ${#lines[@]} - 1)) || return
 	while read -r thread; do
 		read -r call fd _ <"/proc/$thread/syscall"
@@ -184,6 +188,8 @@ until_line() {
 		fi
 		read_output
 		for (( ; i < ${#lines[@]}; i++)); do
+			# Most lines are neither, and some programs print thousands.
+			[[ ${lines[i]} == *"$1" || ${lines[i]} == *CHECKPOINT* ]] || continue
 			if is_line "${lines[i]}" "$1" && { [[ $1 != CHECKPOINT* ]] || stands_at "$i"; }; then
 				next_line=$((i + 1))
 				return 0
@@ -475,7 +481,7 @@ walk() {
 }
 pass_checkpoints() {
 	for (( ; next_line < ${#lines[@]}; next_line++)); do
-		if is_checkpoint "${lines[next_line]}"; then
+		if [[ ${lines[next_line]} == *CHECKPOINT* ]] && is_checkpoint "${lines[next_line]}"; then
 			go
 		fi
 	done

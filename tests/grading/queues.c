@@ -5,7 +5,7 @@
  *
  * Soft-RoCE's library and its driver share the queues of a program as rings in
  * memory. No system call shows what is in them, so we read that memory. Prints,
- * for the first completion queue and the first queue pair,
+ * for its only queue pair and all its completion queues,
  *
  *	receive WR_ID ADDRESS LENGTH
  *	waiting RECEIVES
@@ -16,8 +16,8 @@
  * again. RECEIVES wait for a message. OPCODE and FLAGS are those of
  * <infiniband/verbs.h>; flags, addresses, COMPARE and SWAP are hexadecimal.
  * POSTED and TAKEN count modulo ROOM; of the completions that are not taken
- * yet, SENDS are of the program's own requests. A program that has no such
- * queues, or others as well, or has ended, prints nothing.
+ * yet, SENDS are of the program's own requests. For a program that has no such
+ * queues, or another queue pair, or has ended, prints nothing.
  *
  * The format is the kernel's: rdma/rdma_user_rxe.h, and struct ib_uverbs_wc in
  * rdma/ib_user_verbs.h.
@@ -36,8 +36,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_rxe.h>
 
-#define RINGS 3			/* that we read, of */
-#define MAPPINGS 16
+#define MAPPINGS 16		/* that we read at most */
 #define MOST (1 << 20)		/* bytes of a ring that we read */
 #define ELEMENTS 4096		/* of it; a program may write anything there */
 
@@ -181,27 +180,72 @@ static void print_sends(const struct ring *ring)
 	}
 }
 
-static void print_completions(const struct ring *ring)
+/* How many completions of sends nobody has taken yet. */
+static int sends_left(const struct ring *ring)
 {
 	const uint32_t posted = ring->buf->producer_index;
 	const uint32_t taken = ring->buf->consumer_index;
-	const uint32_t mask = ring->buf->index_mask;
 	const uint32_t end = taken + ELEMENTS;
 	int sends = 0;
 
-	for (uint32_t i = taken; ((posted - i) & mask) != 0 && i != end; i++) {
+	for (uint32_t i = taken;
+	     ((posted - i) & ring->buf->index_mask) != 0 && i != end; i++) {
 		const struct ib_uverbs_wc *wc = element(ring, i, sizeof(*wc));
 
 		if (!wc)
-			return;
+			break;
 		sends += wc->opcode < IB_UVERBS_WC_BIND_MW;
 	}
-	printf("completions %u %u %u %d\n", posted, taken, mask + 1, sends);
+	return sends;
+}
+
+/* No completion is as large as a send. */
+static bool may_hold_sends(const struct ring *ring)
+{
+	return 1ULL << (ring->buf->log2_elem_size & 31) >=
+	       sizeof(struct rxe_send_wqe);
+}
+
+/*
+ * Which of the rings is that for sends? In the order of their offsets, that for
+ * receives comes next. All others are completion queues, which the program may
+ * have made before or after them. Returns @count if it isn't like that.
+ */
+static size_t find_sends(const struct ring *rings, size_t count)
+{
+	size_t sends = 0;
+
+	while (sends < count && !may_hold_sends(&rings[sends]))
+		sends++;
+	for (size_t i = sends + 2; i < count; i++)
+		if (may_hold_sends(&rings[i]))
+			return count;	/* another queue pair */
+	return count >= 3 && sends + 2 <= count ? sends : count;
+}
+
+/* Of two queues the sum, modulo the room of the smaller one. */
+static void print_completions(const struct ring *rings, size_t count,
+			      size_t sends)
+{
+	uint32_t posted = 0, taken = 0, mask = UINT32_MAX;
+	int left = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (i == sends || i == sends + 1)
+			continue;
+		posted += rings[i].buf->producer_index;
+		taken += rings[i].buf->consumer_index;
+		mask &= rings[i].buf->index_mask;
+		left += sends_left(&rings[i]);
+	}
+	printf("completions %u %u %u %d\n", posted & mask, taken & mask,
+	       mask + 1, left);
 }
 
 int main(int argc, char *argv[])
 {
 	struct ring rings[MAPPINGS];
+	size_t count, sends;
 	char path[64];
 	int memory;
 
@@ -209,14 +253,17 @@ int main(int argc, char *argv[])
 		return 2;
 	snprintf(path, sizeof(path), "/proc/%s/mem", argv[1]);
 	memory = open(path, O_RDONLY | O_CLOEXEC);
-	if (memory < 0 || find_rings(argv[1], rings) != RINGS)
+	if (memory < 0)
 		return EXIT_FAILURE;
-	for (int i = 0; i < RINGS; i++)
+	count = find_rings(argv[1], rings);
+	for (size_t i = 0; i < count; i++)
 		if (read_ring(memory, &rings[i]))
 			return EXIT_FAILURE;
-	/* In the order in which the driver makes them. */
-	print_sends(&rings[1]);
-	print_receives(&rings[2]);
-	print_completions(&rings[0]);
+	sends = find_sends(rings, count);
+	if (sends == count)
+		return EXIT_FAILURE;
+	print_sends(&rings[sends]);
+	print_receives(&rings[sends + 1]);
+	print_completions(rings, count, sends);
 	return EXIT_SUCCESS;
 }

@@ -252,7 +252,7 @@ heeds() {
 # can make a second thread or process, which may not know of the error.
 notices() {
 	heeds "$@" || return
-	! printed '*: ETIMEDOUT*' && ! printed '*the peer gave up or died' && return
+	! printed "*${program##*/}: *: ETIMEDOUT (*" && ! printed '*the peer gave up or died' && return
 	printed "*: $2 *" && grep -qaE '(pthread|thrd)_create|fork' "$root$program"
 }
 

@@ -192,6 +192,7 @@ enum word {
 };
 
 #define MOST_ACKED 3000
+#define MOST_CHANGES 1000	/* of what it asks for: the trace has an end */
 #define NO_OPCODE ((enum ibv_wc_opcode)0x5a)
 #define NO_NUMBER 0x5a5a5a5a
 #define HELLO 32	/* bytes of a struct hello, see chapter 07 */
@@ -344,9 +345,9 @@ static void tell(int word)
 /* The same, but not again before something else is told in this way. */
 static void tell_once(int word)
 {
-	static int last;
+	static int last, times;
 
-	if (word != last)
+	if (word != last && times++ < MOST_CHANGES)
 		tell(word);
 	last = word;
 }
@@ -587,6 +588,43 @@ int ioctl(int fd, unsigned long request, ...)
 	return (int)syscall(SYS_ioctl, fd, request, hdr);
 }
 
+#define MOST_REGIONS 64
+static struct {
+	struct ibv_mr *mr;
+	uint64_t iova;		/* where it begins for requests */
+} registered[MOST_REGIONS];	/* and not released */
+static int regions;
+
+/* Two verbs may come here with the same region, as one calls the other. */
+static struct ibv_mr *region_begins(struct ibv_mr *mr, uint64_t iova)
+{
+	for (int i = 0; i < regions; i++)
+		if (registered[i].mr == mr)
+			return mr;
+	if (mr && regions < MOST_REGIONS) {
+		registered[regions].mr = mr;
+		registered[regions++].iova = iova;
+	}
+	return mr;
+}
+
+static void region_ends(const struct ibv_mr *mr)
+{
+	for (int i = 0; i < regions; i++)
+		if (registered[i].mr == mr)
+			registered[i] = registered[--regions];
+}
+
+/* Where the bytes of @sge are for the program. */
+static void *memory_at(const struct ibv_sge *sge)
+{
+	for (int i = 0; i < regions; i++)
+		if (registered[i].mr->lkey == sge->lkey)
+			return (char *)registered[i].mr->addr +
+			       (sge->addr - registered[i].iova);
+	return (void *)(uintptr_t)sge->addr;
+}
+
 /* A checksum of some of @length bytes at @addr: a processor may be emulated. */
 static uint32_t sum_of(uint64_t addr, uint32_t length)
 {
@@ -631,7 +669,7 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	new = &under_way[pieces];
 	new->wr_id = wr->wr_id;
 	new->send = started;
-	new->addr = sge->addr;
+	new->addr = (uintptr_t)memory_at(sge);
 	/* The program may use the bytes of an inline send again at once. */
 	new->length = wr->send_flags & IBV_SEND_INLINE ? 0 : sge->length;
 	new->sum = sum_of(new->addr, new->length);
@@ -705,28 +743,6 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 	}
 }
 
-#define MOST_REGIONS 64
-static struct ibv_mr *registered[MOST_REGIONS];	/* and not released */
-static int regions;
-
-/* Two verbs may come here with the same region, as one calls the other. */
-static struct ibv_mr *region_begins(struct ibv_mr *mr)
-{
-	for (int i = 0; i < regions; i++)
-		if (registered[i] == mr)
-			return mr;
-	if (mr && regions < MOST_REGIONS)
-		registered[regions++] = mr;
-	return mr;
-}
-
-static void region_ends(const struct ibv_mr *mr)
-{
-	for (int i = 0; i < regions; i++)
-		if (registered[i] == mr)
-			registered[i] = registered[--regions];
-}
-
 __attribute__((destructor)) static void program_ends(void)
 {
 	if (writes > 0)
@@ -763,7 +779,7 @@ static int before_requests(const struct ibv_send_wr *wr, struct result *before)
 			before[n].wr_id = wr->wr_id;
 			before[n].request = requested;
 			before[n].signaled = wr->send_flags & IBV_SEND_SIGNALED;
-			before[n].at = (void *)(uintptr_t)sge->addr;
+			before[n].at = memory_at(sge);
 			before[n].length = sge->length;
 			memcpy(before[n].bytes, before[n].at, sge->length);
 			n++;
@@ -823,7 +839,7 @@ static void try_begins(const struct ibv_send_wr *wr)
 	if (is_try && has_lock)
 		tell(AGAIN);
 	has_lock = false;
-	lock_found = is_try ? (void *)(uintptr_t)wr->sg_list->addr : NULL;
+	lock_found = is_try ? memory_at(wr->sg_list) : NULL;
 }
 
 /* The old value of the last try has come. It has worked if that is 0. */
@@ -1198,7 +1214,9 @@ static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr,
 		       uint32_t length)
 {
 	const struct ibv_send_wr wr = { .wr_id = qp->wr_id };
-	const struct ibv_sge sge = { .addr = addr, .length = length };
+	const struct ibv_sge sge = {
+		.addr = addr, .length = length, .lkey = lkey,
+	};
 
 	pthread_mutex_lock(&queues);
 	piece_begins(&wr, &sge);
@@ -1317,7 +1335,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 		return NULL;
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr", "IBVERBS_1.1");
-	return region_begins(real(pd, addr, length, access));
+	return region_begins(real(pd, addr, length, access), (uintptr_t)addr);
 }
 
 #undef ibv_reg_mr_iova
@@ -1340,7 +1358,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	}
 	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr_iova2",
 				 "IBVERBS_1.8");
-	return region_begins(real(pd, addr, length, iova, access));
+	return region_begins(real(pd, addr, length, iova, access), iova);
 }
 
 const char *strerrorname_np(int err)

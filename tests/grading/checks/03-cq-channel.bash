@@ -82,7 +82,7 @@ the_end() {
 	expect 03.4 "take_all() should take all messages, and then return 0" takes_the_end &&
 		expect 03.4 "it should take all messages, each once and in order" right_numbers "$got" &&
 		expect 03.4 "it polled an empty queue for long before it slept" sleeps_at_once && ok 03.4
-	if printed '*TODO 03.5 *'; then fail 03.5; elif deadline=5 at clean; then
+	if printed '*TODO 03.5 not written yet'; then fail 03.5; elif deadline=5 at clean; then
 		expect 03.5 "the CQ should be gone at CHECKPOINT clean" released cq qp &&
 			expect 03.5 "all events should be acknowledged with one call" acknowledged &&
 			go && finish && expect_status 03.5 0 && ok 03.5
@@ -138,7 +138,7 @@ check_broken() {
 	random rounds 17 25 # more than a queue of eight has room for
 	run broken "$rounds"
 	find_lines "all $rounds rounds"
-	if ((${#found[@]} != 1 || status)); then fail 03.6; fi
+	if ((!${#found[@]} || status)); then fail 03.6; fi
 	expect 03.6 "$rounds messages should be received" received "$rounds" &&
 		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&
 		expect 03.6 "one event should be taken for each message" took_events "$rounds" &&

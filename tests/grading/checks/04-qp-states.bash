@@ -14,7 +14,7 @@ look_at_both() {
 	local name
 	kernel qp
 	for name in A B; do
-		find_lines "$name: QPN 0x[0-9a-f]+"
+		reading=whole find_lines "$name: QPN 0x[0-9a-f]+"
 		number[$name]=$((${found[0]:+${found[0]##* }}))
 	done
 }
@@ -79,7 +79,7 @@ check_exercise() {
 	is_back && go && finish && expect_status 04.5 0
 	fails ibv_query_qp 1 5
 	start exercise "${psn[@]}" "$victim" && walk && nothing_fails
-	if printed '[AB]: state ?(-)[0-9]*'; then
+	if printed '[AB]: state ?(-)[0-9]*, *'; then
 		fail 04.4 "ibv_query_qp() failed, and it printed a state all the same"
 	elif [[ $timed_out ]]; then fail 04.4; fi
 	errors "${psn[@]}" "$victim"
@@ -114,7 +114,7 @@ delivered() {
 	counted rdma_sends
 	calls_of create
 	evidence+=", exit status $status, ${#calls[@]} queue pairs"
-	((${#found[@]} && value && !status && ${#calls[@]} == 2)) && received "${#found[@]}" && told 20
+	((${#found[@]} && value && !status && ${#calls[@]} >= 2)) && received "${#found[@]}" && told 20
 }
 
 check_broken() {

@@ -49,7 +49,7 @@ ask_one_who_accepts() {
 
 ask_one_who_refuses() {
 	ask "$1" && finish
-	if prints "refused: $told[a-p]+" ''; then
+	if prints "refused: $told.+" '' && [[ $found != *released:* ]]; then
 		fail 07.2 "the server's text had no zero at its end, and more is printed" "$found"
 	fi
 	expect 07.4 "the server refused with $told: it should print that" \
@@ -132,7 +132,7 @@ check_broken() {
 	run broken 10.9.0.1 "$count" && find_lines "device $device"
 	if [[ $timed_out ]]; then fail 07.6; fi
 	expect 07.6 "it should print $count times: device $device" \
-		test "${#found[@]},$status" = "$count,0" &&
+		test $((${#found[@]} ? ${#found[@]} % count : 1)),"$status" = 0,0 &&
 		expect 07.6 "it should ask $count times" called_often resolve "$count" &&
 		expect 07.6 "it should take $count events" called_often cm_event "$count" 'got=0' &&
 		expect 07.6 "each event should be acknowledged" all_returned &&
