@@ -105,7 +105,7 @@ check_exercise() {
 	check_errors $((port + 2)) "$other" "$count"
 	# Two messages are fewer than slots, and an even number.
 	start exercise $((port + 4)) 64 2 && peer source $((port + 4)) 64 2 10.9.0.1 && walk && both_end
-	[[ "$status $complaint" == '0 the peer: all' ]] || fail 05.5 "with COUNT 2" "$complaint$ending"
+	[[ "$status $complaint" == '0 the peer: all' ]] || fail 05.5 "with COUNT 2, $complaint$ending"
 	# Small messages may be inline, but only as much as there is room for; and fewer than slots.
 	random size 17 20 && random count 1 3 && peer sink $((port + 3)) "$size" "$count"
 	until_peer_listens && start exercise $((port + 3)) "$size" "$count" 10.9.0.1 && walk && both_end
