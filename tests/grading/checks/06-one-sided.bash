@@ -73,7 +73,7 @@ check_lock() {
 		expect 06.5 "it took the lock, and tried again" told_times 30 0 && ok 06.5 || return
 	has_taken 1
 	go && reach 06.6 added &&
-		expect 06.6 "add_one() returned before its READ and its WRITE had completed" has_taken 2 14 &&
+		expect 06.6 "add_one() returned before its READ and WRITE had completed" has_taken 2 14 &&
 		expect 06.6 "the counter should be 1 more, the lock $number" lock_is "$number" 1 || return
 	tell "contend $3" contending
 	echo end >&"$peer_input" && go
