@@ -47,11 +47,12 @@ forget_program() {
 
 # What a program has written is there for no other run.
 empty_tmp() {
-	local files=("$root"/tmp/{*,.[!.]*,..?*})
-	if ((${#files[@]})); then
-		umount -l "$root/tmp"
-		mount -T "$log/fstab" "$root/tmp"
-	fi
+	local dir files=("$root"/{tmp,dev/shm}/{*,.[!.]*,..?*})
+	((${#files[@]})) || return 0
+	for dir in "$root"/{tmp,dev/shm}; do
+		umount -l "$dir"
+		mount -T "$log/fstab" "$dir"
+	done
 }
 
 # start PROGRAM [ARG...]: the submission's program of this chapter, in the background.
