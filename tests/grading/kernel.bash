@@ -298,13 +298,17 @@ watch_queries() { probe query rxe_query_qp 'mask=$arg3:x32' 'qp=$arg1'; }
 # read_back NAME PSN PSN: is this what the program prints, and has it asked the device about both
 # queue pairs? 0x11001 are IBV_QP_STATE, IBV_QP_RQ_PSN and IBV_QP_SQ_PSN.
 read_back() {
-	local hex='0[xX]([0-9a-fA-F]{6})' call mask all=0
+	local hex='0[xX]([0-9a-fA-F]{6})' line right='' call mask all=0
 	local -A masks=()
-	# What it has printed before, of other states, is its own business, and so are later lines.
+	# It may show other states before, and later. Nobody guesses both numbers with nine tries.
 	local lines=("${lines[@]:from}")
-	prints "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" &&
-		[[ ${found[0]} =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
-		((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)) || return
+	prints "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" || return
+	evidence="printed: ${found[*]}"
+	for line in "${found[@]:0:9}"; do
+		[[ $line =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] || continue
+		if ((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)); then right=1; fi
+	done
+	[[ $right ]] || return
 	calls_of query
 	for call in "${calls[@]}"; do
 		read -r mask call <<<"$call"
