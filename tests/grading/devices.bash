@@ -39,6 +39,19 @@ has_entry() {
 	[[ $entry == $3 ]]
 }
 
+# Sets `index` and `address` to those of the first IPv4 GID of the guest's own device. Another
+# chapter may have moved it.
+first_ipv4() {
+	for index in {0..255}; do
+		if has_entry "$device" "$index" '0000:0000:0000:0000:0000:ffff:*'; then
+			printf -v address '%d.%d.%d.%d' "0x${entry:30:2}" "0x${entry:32:2}" \
+				"0x${entry:35:2}" "0x${entry:37:2}"
+			return
+		fi
+	done
+	return 1
+}
+
 # The guest's own device comes first, and would be right, but cannot be opened. The others: 0 has
 # three ports, none of them ACTIVE. 1: its third port has GIDs of IPv6, which look a little like
 # IPv4, and of RoCE v1. 2 is the right one: at port 3, with a gap and one of RoCE v1 before its

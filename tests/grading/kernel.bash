@@ -301,7 +301,7 @@ read_back() {
 	local hex='0[xX]([0-9a-fA-F]{6})' line right='' call mask all=0
 	local -A masks=()
 	# It may show other states before, and later. Nobody guesses both numbers with nine tries.
-	local lines=("${lines[@]:from}")
+	local skipped=$from lines=("${lines[@]:from}")
 	prints "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" || return
 	evidence="printed: ${found[*]}"
 	for line in "${found[@]:0:9}"; do
@@ -441,9 +441,9 @@ watch_refusals() {
 # world.c (33): the other side always gets as many bytes as a packet has room for.
 asked_with_hello() { ! told 33; }
 
-# Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And is none
-# of its text what the compilers (see grade) and malloc() (see the runner) fill memory with, which a
-# program has not written itself?
+# Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And is
+# there behind the zero of its text none of the bytes with which the compilers (see grade) and
+# malloc() (see the runner) fill what a program does not write?
 refused_with_hello() {
 	local call length
 	# A wrong length in the request is that of the refusal, too, and has cost its points.

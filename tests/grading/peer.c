@@ -14,9 +14,10 @@
  * posted than it has given credits for.
  *
  * source: a client of HOST. Sends COUNT messages of 0 to SIZE random bytes, as
- * many as there are credits for. After the first four it reads "one" from stdin
- * and sends one more, whose credit is about to come. After eight it waits until
- * it has had five credits at least: a receiver may keep three, but not four.
+ * many as there are credits for. After the first four of more it reads "one"
+ * from stdin and sends one more, whose credit is about to come. After eight it
+ * waits until it has had five credits at least: a receiver may keep three, but
+ * not four.
  *
  * write: server, or client of HOST. ITERS times writes SIZE random bytes into
  * the other side's buffer, with a random immediate value, and wants them back

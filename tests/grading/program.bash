@@ -84,22 +84,21 @@ start() {
 	pid=$!
 }
 
-# What stands on stdin, without the colours of a terminal, and what else it obeys: ESC [ ? 25 l
-# hides the cursor, and ESC ( B is a part of what tput(1) prints.
+# What stands on stdin, without zero bytes, the colours of a terminal, and what else it obeys:
+# ESC [ ? 25 l hides the cursor, and ESC ( B is a part of what tput(1) prints.
 without_colours() {
-	sed -E "s|$escape\\[[0-?]*[ -/]*[@-~]||g; s|$escape[()][0-9A-Za-z]||g"
+	sed -E "s|\\x00||g; s|$escape\\[[0-?]*[ -/]*[@-~]||g; s|$escape[()][0-9A-Za-z]||g"
 }
 
 # Adds to `lines` what the program has printed since the last time, without the colours of a
 # terminal. A last line that is not whole yet stays in `half_line`.
 read_output() {
-	local pieces new text
+	local new text
 	((${#lines[@]} <= most_lines)) || return
-	# Between zero bytes, which a shell cannot hold, and a terminal does not show.
-	mapfile -d '' -u "$reader" pieces
-	((${#pieces[@]})) || return 0
-	printf -v text %s "$half_line" "${pieces[@]}"
-	mapfile -n $((most_lines + 2)) -t new <<<"$text"
+	# This leaves out zero bytes, which a shell cannot hold, and a terminal does not show.
+	IFS='' read -rN $((output * 1024 + 1)) -u "$reader" text
+	[[ $text ]] || return 0
+	mapfile -n $((most_lines + 2)) -t new <<<"$half_line$text"
 	half_line=${new[-1]}
 	unset 'new[-1]'
 	if [[ ${new[*]} == *"$escape"* ]]; then
@@ -524,9 +523,11 @@ find_lines() {
 	local -A alone=()
 	found=() whole=()
 	if ((${#lines[@]} > 100)); then
-		# grep is faster; but it finds lines that nobody has read yet as well.
+		# grep is faster; but it finds lines that nobody has read yet as well. Of the first ones
+		# so many can be `skipped`, if `lines` has only those behind them.
 		while IFS=: read -r number line; do
-			((number <= ${#lines[@]})) || break
+			((number > ${skipped:-0})) || continue
+			((number <= ${skipped:-0} + ${#lines[@]})) || break
 			candidates+=("$line")
 		done < <(without_colours <"$out" | grep -naE "($1)[[:space:]]*$")
 	else

@@ -252,7 +252,8 @@ heeds() {
 # can make a second thread or process, which may not know of the error.
 notices() {
 	heeds "$@" || return
-	! printed "*${program##*/}: *: ETIMEDOUT (*" && ! printed '*the peer gave up or died' && return
+	! printed '*: ETIMEDOUT' && ! printed "*${program##*/}: *: ETIMEDOUT (*" &&
+		! printed '*the peer gave up or died' && return
 	printed "*: $2 *" && grep -qaE '(pthread|thrd)_create|fork' "$root$program"
 }
 

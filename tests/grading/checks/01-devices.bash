@@ -92,14 +92,14 @@ nothing() {
 }
 
 check_exercise() {
-	local names=() errors=() last old net third v1 right index error low high closed
+	local names=() errors=() last old net third v1 right index error low high closed address entry
 	watch_opens && make_world && start_clock # only the program's own time counts
 	start exercise && look_at_world
 	# Before them all the guest's own device comes, which can be opened in this run.
-	closed=${world[closed]} && unset 'world[closed]' && until_made index_of "$device" 10.9.0.1
+	closed=${world[closed]} && unset 'world[closed]' && until_made first_ipv4
 	start exercise && reach 01.4 chosen &&
 		expect 01.4 "it should choose the first with both: $device, port 1, index $index" \
-			chose "$device" 1 "$index" 10.9.0.1
+			chose "$device" 1 "$index" "$address"
 	finish && world[closed]=$closed
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "devices that have no IPv4 GID at a first ACTIVE port" only_open || return
