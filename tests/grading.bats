@@ -811,7 +811,7 @@ make_up_checks() {
 	local arguments
 	for arguments in '' burst 'burst x' 'write 1 2' 'write 1 3 4x' 'write 70000 3 4' \
 		'write 1 -1 4' 'burst 1 2' 'none 1 2 3 4' 'lock 1 2' 'sink 1 2 3 host' \
-		'source 1 8 9' 'source 1 7 9 host' 'source 1 8 4 host'; do
+		'source 1 8 9' 'source 1 7 9 host' 'source 1 8 0 host'; do
 		# shellcheck disable=SC2086 # words
 		run -2 limited build/tests/grading/peer $arguments
 		assert_line 'usage: peer burst PORT'
