@@ -24,7 +24,8 @@ i[3-6]86)
 		[441]=epoll_wait)
 	;;
 esac
-# Those of all exercises.
+# The names of the CHECKPOINTs of all programs. With another name, a program is seen to wait there
+# only when it reads its standard input: see stands_at().
 checkpoints='chosen|registered|clean|arming|armed|drained|init|rtr|rts|error|recovered|connected'
 checkpoints+='|credit|done|answered|tried|locked|added'
 waiting_calls=' read readv poll select epoll_wait io_uring_enter pause sigtimedwait sigsuspend '
@@ -523,8 +524,8 @@ find_lines() {
 	local -A alone=()
 	found=() whole=()
 	if ((${#lines[@]} > 100)); then
-		# grep is faster; but it finds lines that nobody has read yet as well. Of the first ones
-		# so many can be `skipped`, if `lines` has only those behind them.
+		# grep is faster; but it finds lines that nobody has read yet as well. If a caller has
+		# taken the first lines out of `lines`, `skipped` is how many these are.
 		while IFS=: read -r number line; do
 			((number > ${skipped:-0})) || continue
 			((number <= ${skipped:-0} + ${#lines[@]})) || break

@@ -192,7 +192,7 @@ enum word {
 };
 
 #define MOST_ACKED 3000
-#define MOST_CHANGES 1000	/* of what it asks for: the trace has an end */
+#define MOST_CHANGES 1000	/* told by tell_once(): more fill the trace */
 #define NO_OPCODE ((enum ibv_wc_opcode)0x5a)
 #define NO_NUMBER 0x5a5a5a5a
 #define HELLO 32	/* bytes of a struct hello, see chapter 07 */
