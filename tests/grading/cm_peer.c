@@ -146,18 +146,24 @@ static uint32_t fill(struct message *message)
 /*
  * With @kind magicN, make one byte of @magic wrong. If N is less than 4, byte N
  * becomes the same letter in the other case; otherwise byte N - 4 becomes
- * something that is no letter.
+ * another small letter. Whoever looks only at what kind of letter it is must
+ * not be lucky.
  */
 static void spoil(char magic[4], const char *kind)
 {
 	unsigned char change;
 	unsigned long n;
+	char *byte;
 
 	if (strncmp(kind, "magic", 5) != 0)
 		return;
 	n = strtoul(kind + 5, NULL, 10);
+	byte = &magic[n % 4];
 	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
-	magic[n % 4] ^= n < 4 ? 'a' ^ 'A' : change | 0x40;
+	if (n < 4)
+		*byte ^= 'a' ^ 'A';
+	else
+		*byte = 'a' + (*byte - 'a' + 1 + change % 25) % 26;
 }
 
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
