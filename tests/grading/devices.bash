@@ -32,6 +32,15 @@ add_ports() {
 	mount --bind "$ports/1" "$root$ports/3"
 }
 
+# unquery PORT: from now on the first device's third port is ACTIVE, but this one, which comes before
+# it, cannot be queried.
+unquery() {
+	local ports=$root/sys/class/infiniband/${names[0]}/ports
+	world[unqueried]=$1
+	umount "$ports/3/state"
+	rm "$ports/$1/state"
+}
+
 # has_entry DEVICE INDEX PATTERN: is the GID there like this? Sets `entry`.
 has_entry() {
 	read -r entry <"/sys/class/infiniband/$1/ports/1/gids/$2"

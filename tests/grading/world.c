@@ -13,11 +13,12 @@
  * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
  * 172.3.0.1 and 172.4.0.1, but those of the last two devices are of IPv6. And
  * of the third device the first port is ACTIVE, of the fourth one the second.
- * The first device has only ports that are ARMED, although its interface is up.
- * The second ports have no GIDs at all. The tables are smaller, because
- * ibv_query_gid_table() cannot ask for the GIDs of several tables of Soft-RoCE:
- * the length of an answer has 16 bits. The device that is named by "closed"
- * cannot be opened: the number behind it is the errno value.
+ * The first device has only ports that are ARMED, although its interface is up;
+ * but with "unqueried" its third port is ACTIVE, and the port of that number
+ * cannot be queried. The second ports have no GIDs at all. The tables are
+ * smaller, because ibv_query_gid_table() cannot ask for the GIDs of several
+ * tables of Soft-RoCE: the length of an answer has 16 bits. The device that is
+ * named by "closed" cannot be opened: the number behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1", or, if
@@ -25,7 +26,7 @@
  * table has one more GID, just too far behind for any address to name it; and
  * the last one that an address can name is that of fe80::ff. Of the empty
  * entries one in 64 is a GID of zeros, as other devices have them, which
- * ibv_query_gid_ex() takes for one.
+ * ibv_query_gid_ex() takes for one, and one in 64 cannot be queried.
  *
  * A member of struct ibv_wc that means nothing is not what it is by chance on
  * Soft-RoCE. But the opcode of a receive or a WRITE that has failed is there,
@@ -138,7 +139,7 @@ static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 #define WITH_THREE 5
 #define RIGHT 2		/* the place of the one to choose: LAST is its own */
 static char closed[64], with_three_ports[WITH_THREE][64];
-static unsigned int v1_net, sent, received, peer, slots, in_all;
+static unsigned int v1_net, unqueried, sent, received, peer, slots, in_all;
 static unsigned long long key;
 
 static int closed_err;
@@ -182,7 +183,7 @@ enum word {
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	RECEIVED = 20,	/* the completion of a receive was taken */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
-	OTHER_ERROR = 31,	/* than that of ibv_reg_mr() is named */
+	OTHER_ERROR = 31,	/* than that of ibv_reg_mr(), or none, is named */
 	REGIONS = 32,	/* that were not released, when the program ends */
 	NO_HELLO = 33,	/* rdma_connect() has other private data */
 	ASKS_PORT = 34,	/* the state of a port: see tell_once() */
@@ -290,6 +291,8 @@ __attribute__((constructor)) static void read_settings(void)
 			for (int i = 0; i < WITH_THREE; i++)
 				read &= fscanf(file, "%63s",
 					       with_three_ports[i]) == 1;
+		} else if (strcmp(name, "unqueried") == 0) {
+			read = fscanf(file, "%u", &unqueried);
 		} else if (strcmp(name, "v1") == 0) {
 			read = fscanf(file, "%u", &v1_net);
 		} else if (strcmp(name, "late") == 0) {
@@ -474,7 +477,7 @@ static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 
 static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
-	const bool not_active = place_of(fd) == 1;
+	const bool not_active = place_of(fd) == 1 && !unqueried;
 	/* Besides the third one; 0 is none. */
 	static const uint8_t active[WITH_THREE + 1] = { [3] = 1, [4] = 2 };
 	struct ib_uverbs_attr *port =
@@ -486,6 +489,10 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	tell_once(ASKS_PORT);
 	if (result)
 		return result;
+	if (place_of(fd) == 1 && unqueried && port->data == unqueried) {
+		errno = EIO;
+		return -1;
+	}
 	resp->legacy_resp.phys_state = LINK_UP;
 	/* The third port, which may be the right one, has another number. */
 	if (three)
@@ -496,8 +503,7 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	else if (three && port->data < PORTS)
 		resp->legacy_resp.state = port->data == 2 ?
 			IBV_PORT_ACTIVE_DEFER : IBV_PORT_ARMED;
-	else if (not_active ||
-		 resp->legacy_resp.state != IBV_PORT_ACTIVE)
+	else if (not_active || resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
 	return 0;
 }
@@ -529,6 +535,8 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		return 0;
 	}
 	if (ask_of_port(fd, hdr, port, three)) {
+		if (errno == ENODATA && index % 64 == 32)
+			errno = EIO;
 		if (errno != ENODATA || index % 64)
 			return -1;
 		memset(entry, 0, sizeof(*entry));
@@ -1363,13 +1371,15 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 
 const char *strerrorname_np(int err)
 {
-	const char *(*real)(int);
+	const char *(*real)(int), *name;
 
-	if (strcmp(failing.verb, "ibv_reg_mr") == 0 &&
-	    failing.calls >= failing.from && err > 0 && err != failing.err)
-		tell(OTHER_ERROR);
 	*(void **)&real = dlsym(RTLD_NEXT, "strerrorname_np");
-	return real(err);
+	name = real(err);
+	if (!name || (strcmp(failing.verb, "ibv_reg_mr") == 0 &&
+		      failing.calls >= failing.from && err > 0 &&
+		      err != failing.err))
+		tell(OTHER_ERROR);
+	return name;
 }
 
 /*
