@@ -190,8 +190,9 @@ told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
 # told_times WORD N: has it told us this so often, and not more often?
 told_times() { words_of "$1" && ((${#calls[@]} == $2)); }
 
-# Has it crashed in ibv_post_send() (36), before anything was sent (4)?
-crashed_posting() { ((status > 128)) && told 36 && ! told 4; }
+# Has it crashed in ibv_post_send() (36), or was the request refused (37), before anything was
+# sent (4)?
+cannot_post() { { told 37 || { ((status > 128)) && told 36; }; } && ! told 4; }
 
 # Has each event of the RDMA CM (10) been acknowledged (11)?
 all_returned() {

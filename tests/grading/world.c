@@ -55,10 +55,12 @@
  *
  * While a send or a WRITE is under way, its bytes must not change, and nothing
  * else may be sent from there. On Soft-RoCE it is complete at once, so no harm
- * would be seen. Here the grader is told; and which events were acknowledged,
- * too. It believes only who knows the number "key". It is told, too, if a queue
- * pair is to send to another GID than that of the IPv4 address "peer", which is
- * a hexadecimal number.
+ * would be seen; nor if somebody reads a message when its place has been posted
+ * for the next one, so that place gets other bytes. Here the grader is told of
+ * such a send; and which events were acknowledged, too. It believes only who
+ * knows the number "key". It is told, too, if a queue pair is to send to
+ * another GID than that of the IPv4 address "peer", which is a hexadecimal
+ * number.
  *
  * "slots" has two numbers: how many sends may be under way, and how many there
  * are in all. As long as the program could send, because it has a credit and a
@@ -183,12 +185,13 @@ enum word {
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	RECEIVED = 20,	/* the completion of a receive was taken */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
-	OTHER_ERROR = 31,	/* than that of ibv_reg_mr(), or none, is named */
+	OTHER_ERROR = 31,	/* is named than that of ibv_reg_mr() */
 	REGIONS = 32,	/* that were not released, when the program ends */
 	NO_HELLO = 33,	/* rdma_connect() has other private data */
 	ASKS_PORT = 34,	/* the state of a port: see tell_once() */
 	ASKS_GID = 35,	/* for a GID, or for all */
 	POSTS = 36,	/* something to send, which may crash */
+	REFUSED = 37,	/* a request to send, with EINVAL */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -1035,6 +1038,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	pthread_mutex_lock(&queues);
 	err = post(qp, wr, bad_wr);
 	pthread_mutex_unlock(&queues);
+	if (err == EINVAL)
+		tell_once(REFUSED);
 	return err;
 }
 
@@ -1079,6 +1084,21 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 	return err ? returned(err) : arm(cq, solicited_only);
 }
 
+/*
+ * What stood where a message is to come means nothing any more: so it is other
+ * bytes. But where messages are sent from, only credits come, which have none.
+ */
+static void spoil(const struct ibv_recv_wr *wr)
+{
+	if (slots || sends)
+		return;
+	/* Unlike memset(), this returns an error if nothing is there. */
+	for (int i = 0; i < wr->num_sge; i++)
+		syscall(SYS_getrandom, memory_at(&wr->sg_list[i]),
+			wr->sg_list[i].length < 8 ? wr->sg_list[i].length : 8,
+			0);
+}
+
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr)
 {
@@ -1087,8 +1107,10 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		int err = error_of_request("ibv_post_recv", wr->wr_id);
 
 		alone.next = NULL;
-		if (!err)
+		if (!err) {
+			spoil(wr);
 			err = real_post_recv(qp, &alone, &bad);
+		}
 		if (err) {
 			*bad_wr = wr;
 			return returned(err);
