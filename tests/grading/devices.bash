@@ -1,5 +1,11 @@
-# The devices of chapter 01, and their addresses. Its check, and no other one, calls make_world().
+# The devices of chapter 01, and their addresses: its check, and no other one, calls make_world().
 # shellcheck shell=bash
+
+# An interface without an RDMA device, with the address 10.5.5.1.
+add_interface() {
+	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0' ||
+		give_up "cannot make w0"
+}
 
 # add_device N: the Nth device, on an interface of its own, with its addresses.
 add_device() {
@@ -32,8 +38,8 @@ add_ports() {
 	mount --bind "$ports/1" "$root$ports/3"
 }
 
-# unquery PORT: from now on the first device's third port is ACTIVE, but this one, which comes before
-# it, cannot be queried.
+# unquery PORT: from now on the first device's third port is ACTIVE, but this one, which comes
+# before it, cannot be queried.
 unquery() {
 	local ports=$root/sys/class/infiniband/${names[0]}/ports
 	world[unqueried]=$1
