@@ -503,11 +503,11 @@ half() {
 	head -c 1000000 /dev/zero >"$in/04-qp-states/exercise.c"
 	mkfifo "$in/04-qp-states/broken.c"
 	run -0 limited "$grade" --take "$scratch/taken" "$in"
-	assert_line "grade: not taken of 'in': 03-cq-channel/exercise.c is no regular file"
-	assert_line "grade: not taken of 'in': 03-cq-channel/broken.c is no regular file"
-	assert_line "grade: not taken of 'in': 04-qp-states/exercise.c is larger than 256 KiB"
-	assert_line "grade: not taken of 'in': 04-qp-states/broken.c is no regular file"
-	assert_line "grade: not taken of 'in': 05-pingpong/exercise.c is no regular file"
+	assert_line "grade: 'in': not taken: 03-cq-channel/exercise.c is no regular file"
+	assert_line "grade: 'in': not taken: 03-cq-channel/broken.c is no regular file"
+	assert_line "grade: 'in': not taken: 04-qp-states/exercise.c is larger than 256 KiB"
+	assert_line "grade: 'in': not taken: 04-qp-states/broken.c is no regular file"
+	assert_line "grade: 'in': not taken: 05-pingpong/exercise.c is no regular file"
 	assert_equal "$(cd "$scratch/taken" && find . -name '*.c')" ./01-devices/exercise.c
 }
 

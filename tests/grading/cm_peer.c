@@ -146,8 +146,8 @@ static uint32_t fill(struct message *message)
 /*
  * With @kind magicN, make one byte of @magic wrong. If N is less than 4, byte N
  * becomes the same letter in the other case; otherwise byte N - 4 becomes
- * another small letter. Whoever looks only at what kind of letter it is must
- * not be lucky.
+ * another small letter, so that a program which looks only for small letters
+ * accepts it.
  */
 static void spoil(char magic[4], const char *kind)
 {

@@ -1,4 +1,5 @@
 # The devices of chapter 01, and their addresses: its check, and no other one, calls make_world().
+# And an interface for chapter 07.
 # shellcheck shell=bash
 
 # An interface without an RDMA device, with the address 10.5.5.1.
@@ -36,15 +37,6 @@ add_ports() {
 	echo RoCE v2 >"$root$ports/1/gid_attrs/types/0"
 	echo "$gid" >"$root$ports/1/gids/0"
 	mount --bind "$ports/1" "$root$ports/3"
-}
-
-# unquery PORT: from now on the first device's third port is ACTIVE, but this one, which comes
-# before it, cannot be queried.
-unquery() {
-	local ports=$root/sys/class/infiniband/${names[0]}/ports
-	world[unqueried]=$1
-	umount "$ports/3/state"
-	rm "$ports/$1/state"
 }
 
 # has_entry DEVICE INDEX PATTERN: is the GID there like this? Sets `entry`.

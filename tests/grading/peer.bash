@@ -287,6 +287,16 @@ be_asked() {
 	peer_says 'accepted|rejected|nothing|RDMA' || :
 }
 
+# sees_no_hello KIND: does the program, as a client, say that such an answer is no hello? What it
+# has done as the server is what is shown afterwards.
+sees_no_hello() {
+	local asked=$said command=$shown_command result=0
+	ask "$1" && finish
+	prints_only 'refused: reason 28' 'refused: .*' 'refused.*' || result=1
+	said=$asked shown_command=$command status=0
+	return $result
+}
+
 # The peer comes to its end, and so does the program. Sets `complaint` to what the peer
 # said at last, and `ending` to how the program has ended, if its status is not 0.
 # shellcheck disable=SC2034 # for the checks

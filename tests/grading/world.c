@@ -13,12 +13,11 @@
  * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
  * 172.3.0.1 and 172.4.0.1, but those of the last two devices are of IPv6. And
  * of the third device the first port is ACTIVE, of the fourth one the second.
- * The first device has only ports that are ARMED, although its interface is up;
- * but with "unqueried" its third port is ACTIVE, and the port of that number
- * cannot be queried. The second ports have no GIDs at all. The tables are
- * smaller, because ibv_query_gid_table() cannot ask for the GIDs of several
- * tables of Soft-RoCE: the length of an answer has 16 bits. The device that is
- * named by "closed" cannot be opened: the number behind it is the errno value.
+ * The first device has only ports that are ARMED, although its interface is up.
+ * The second ports have no GIDs at all. The tables are smaller, because
+ * ibv_query_gid_table() cannot ask for the GIDs of several tables of Soft-RoCE:
+ * the length of an answer has 16 bits. The device that is named by "closed"
+ * cannot be opened: the number behind it is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1", or, if
@@ -26,7 +25,7 @@
  * table has one more GID, just too far behind for any address to name it; and
  * the last one that an address can name is that of fe80::ff. Of the empty
  * entries one in 64 is a GID of zeros, as other devices have them, which
- * ibv_query_gid_ex() takes for one, and one in 64 cannot be queried.
+ * ibv_query_gid_ex() takes for one.
  *
  * A member of struct ibv_wc that means nothing is not what it is by chance on
  * Soft-RoCE. But the opcode of a receive or a WRITE that has failed is there,
@@ -55,12 +54,14 @@
  *
  * While a send or a WRITE is under way, its bytes must not change, and nothing
  * else may be sent from there. On Soft-RoCE it is complete at once, so no harm
- * would be seen; nor if somebody reads a message when its place has been posted
- * for the next one, so that place gets other bytes. The grader is told of such
- * a send, and also how many events were acknowledged. It believes only who
- * knows the number "key". It is told, too, if a queue pair is to send to
- * another GID than that of the IPv4 address "peer", which is a hexadecimal
- * number.
+ * would be seen. Here the grader is told; and which events were acknowledged,
+ * too. It believes only who knows the number "key". It is told, too, if a queue
+ * pair is to send to another GID than that of the IPv4 address "peer", which is
+ * a hexadecimal number.
+ *
+ * With "spoil", the first bytes of a place change when it is posted for another
+ * message. On Soft-RoCE they stay until that message comes, so nobody would see
+ * that a program reads the one before it too late.
  *
  * "slots" has two numbers: how many sends may be under way, and how many there
  * are in all. As long as the program could send, because it has a credit and a
@@ -141,11 +142,12 @@ static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 #define WITH_THREE 5
 #define RIGHT 2		/* the place of the one to choose: LAST is its own */
 static char closed[64], with_three_ports[WITH_THREE][64];
-static unsigned int v1_net, unqueried, sent, received, peer, slots, in_all;
+static unsigned int v1_net, sent, received, peer, slots, in_all;
 static unsigned long long key;
 
 static int closed_err;
 static int late, lag;	/* milliseconds */
+static int spoils;	/* is there such a setting? */
 static int reason;	/* why a request for a connection was rejected */
 static bool newly_armed;	/* and no event was asked for since */
 static struct ibv_cq *with_events;	/* whose event was taken last */
@@ -185,7 +187,7 @@ enum word {
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	RECEIVED = 20,	/* the completion of a receive was taken */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
-	OTHER_ERROR = 31,	/* is named than that of ibv_reg_mr() */
+	OTHER_ERROR = 31,	/* the name of it: see strerrorname_np() */
 	REGIONS = 32,	/* that were not released, when the program ends */
 	NO_HELLO = 33,	/* rdma_connect() has other private data */
 	ASKS_PORT = 34,	/* the state of a port: see tell_once() */
@@ -294,8 +296,8 @@ __attribute__((constructor)) static void read_settings(void)
 			for (int i = 0; i < WITH_THREE; i++)
 				read &= fscanf(file, "%63s",
 					       with_three_ports[i]) == 1;
-		} else if (strcmp(name, "unqueried") == 0) {
-			read = fscanf(file, "%u", &unqueried);
+		} else if (strcmp(name, "spoil") == 0) {
+			read = fscanf(file, "%d", &spoils);
 		} else if (strcmp(name, "v1") == 0) {
 			read = fscanf(file, "%u", &v1_net);
 		} else if (strcmp(name, "late") == 0) {
@@ -480,7 +482,7 @@ static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 
 static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
-	const bool not_active = place_of(fd) == 1 && !unqueried;
+	const bool not_active = place_of(fd) == 1;
 	/* Besides the third one; 0 is none. */
 	static const uint8_t active[WITH_THREE + 1] = { [3] = 1, [4] = 2 };
 	struct ib_uverbs_attr *port =
@@ -492,10 +494,6 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	tell_once(ASKS_PORT);
 	if (result)
 		return result;
-	if (place_of(fd) == 1 && unqueried && port->data == unqueried) {
-		errno = EIO;
-		return -1;
-	}
 	resp->legacy_resp.phys_state = LINK_UP;
 	/* The third port, which may be the right one, has another number. */
 	if (three)
@@ -506,7 +504,8 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	else if (three && port->data < PORTS)
 		resp->legacy_resp.state = port->data == 2 ?
 			IBV_PORT_ACTIVE_DEFER : IBV_PORT_ARMED;
-	else if (not_active || resp->legacy_resp.state != IBV_PORT_ACTIVE)
+	else if (not_active ||
+		 resp->legacy_resp.state != IBV_PORT_ACTIVE)
 		resp->legacy_resp.state = IBV_PORT_ARMED;
 	return 0;
 }
@@ -538,8 +537,6 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		return 0;
 	}
 	if (ask_of_port(fd, hdr, port, three)) {
-		if (errno == ENODATA && index % 64 == 32)
-			errno = EIO;
 		if (errno != ENODATA || index % 64)
 			return -1;
 		memset(entry, 0, sizeof(*entry));
@@ -1028,6 +1025,7 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr,
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr)
 {
+	static bool told;
 	int err = error_of_request("ibv_post_send", wr->wr_id);
 
 	tell_once(POSTS);
@@ -1038,8 +1036,10 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	pthread_mutex_lock(&queues);
 	err = post(qp, wr, bad_wr);
 	pthread_mutex_unlock(&queues);
-	if (err == EINVAL)
-		tell_once(REFUSED);
+	if (err == EINVAL && !told) {
+		told = true;
+		tell(REFUSED);
+	}
 	return err;
 }
 
@@ -1085,17 +1085,20 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 }
 
 /*
- * What stood where a message is to come means nothing any more: so it is other
- * bytes. But where messages are sent from, only credits come, which have none.
- * A place that is wrong must not become a crash, so the kernel does it: then
- * the receive fails, as it does without us.
+ * See "spoil". What belongs to no region is left alone: then the receive fails,
+ * as it does without us.
  */
-static void spoil(const struct ibv_recv_wr *wr)
+static void spoil(const struct ibv_sge *sge)
 {
-	if (slots || sends || wr->num_sge != 1)
-		return;
-	syscall(SYS_getrandom, memory_at(wr->sg_list),
-		wr->sg_list->length < 8 ? wr->sg_list->length : 8, 0);
+	for (int i = 0; i < regions; i++) {
+		const struct ibv_mr *mr = registered[i].mr;
+		const uint64_t begin = sge->addr - registered[i].iova;
+
+		if (mr->lkey == sge->lkey && begin < mr->length &&
+		    sge->length <= mr->length - begin)
+			memset(memory_at(sge), 0xa5,
+			       sge->length < 8 ? sge->length : 8);
+	}
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
@@ -1107,7 +1110,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 
 		alone.next = NULL;
 		if (!err) {
-			spoil(wr);
+			if (spoils && wr->num_sge == 1)
+				spoil(wr->sg_list);
 			err = real_post_recv(qp, &alone, &bad);
 		}
 		if (err) {
@@ -1390,6 +1394,10 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 	return region_begins(real(pd, addr, length, iova, access), iova);
 }
 
+/*
+ * Tells the grader if the program wants the name of a number that is no error,
+ * or of another error than that which ibv_reg_mr() has failed with.
+ */
 const char *strerrorname_np(int err)
 {
 	const char *(*real)(int), *name;
