@@ -230,10 +230,14 @@ meets_error() {
 	return 1
 }
 
+# has_text TEXT: does the program have this text of the given code, as one string?
+has_text() { grep -qaxzF -- "$1" "$root$program"; }
+
 # heeds PATTERN [NAME OTHER...]: has the program ended with status 1 if the verb has failed, and
-# printed a line like this, where ERROR is the NAME of an error, and none of the OTHER ones?
+# printed a line like this, where ERROR is the NAME of an error, and none of the OTHER ones? Who
+# has written the given code anew, with other words, may print any line.
 heeds() {
-	local other what=fail
+	local other what=fail text=${1%: ERROR*}
 	# These verbs return an errno value.
 	case ${world[failing]%% *} in
 	ibv_dealloc_pd | ibv_dereg_mr | ibv_req_notify_cq | ibv_post_* | INIT | RTR | RTS)
@@ -241,7 +245,9 @@ heeds() {
 	esac
 	evidence="the grader made this call $what, to see what the program does then"
 	told 1 || return 0
-	ends_with 1 && printed "${1//ERROR/${2:-}}" || return
+	ends_with 1 || return
+	if [[ $1 == *ERROR* ]] && ! has_text "${text#\*}"; then return 0; fi
+	printed "${1//ERROR/${2:-}}" || return
 	[[ $1 == *ERROR* ]] || return 0
 	for other in "${@:3}"; do
 		! printed "${1//ERROR/$other}" || return

@@ -36,10 +36,11 @@ check_exercise() {
 }
 
 ask_one_who_accepts() {
-	ask accept
+	local text='?( with*)' retries='*' && ask accept # those of a main() that is written anew
+	if grep -qaF "please a" "$root$program"; then text=' with its text' retries=6; fi
 	expect 07.1 "the request should carry a hello of version $version, with the given text" \
-		said_is "asked hello $version with its text" &&
-		expect 07.1 "retry_count should not change" peer_said 'retries 6' || return
+		said_is "asked hello $version$text" &&
+		expect 07.1 "retry_count should not change" peer_said "retries $retries" || return
 	expect 07.1 "private_data_len should be the size of a struct hello" asked_with_hello && ok 07.1
 	expect 07.2 "the server accepted, and the client is not connected" is_connected &&
 		expect 07.2 "the server accepted with ${told%%,*}: it should print that" \
