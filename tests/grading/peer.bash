@@ -287,6 +287,10 @@ be_asked() {
 	peer_says 'accepted|rejected|nothing|RDMA' || :
 }
 
+# Does the program send the text of the given main()? A compiler may have cut it into pieces, of
+# eight bytes at least.
+has_given_hello() { grep -qaF 'please a' "$root$program"; }
+
 # sees_no_hello KIND: does the program, as a client, say that such an answer is no hello? What it
 # has done as the server is what is shown afterwards.
 sees_no_hello() {

@@ -37,7 +37,7 @@ check_exercise() {
 
 ask_one_who_accepts() {
 	local text='?( with*)' retries='*' && ask accept # those of a main() that is written anew
-	if grep -qaF "please a" "$root$program"; then text=' with its text' retries=6; fi
+	if has_given_hello; then text=' with its text' retries=6; fi
 	expect 07.1 "the request should carry a hello of version $version, with the given text" \
 		said_is "asked hello $version$text" &&
 		expect 07.1 "retry_count should not change" peer_said "retries $retries" || return
