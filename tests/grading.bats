@@ -856,7 +856,7 @@ make_up_checks() {
 		((++number))
 		[[ $entry != tests/grading/corpus/good/* ]] || break
 	done
-	SEED=ffffff SEEDS=2 BUILD=$project/build/seeds run limited make test-corpus PART="$number/999"
+	SEED=ffffff SEEDS=2 BUILD=$project/build/seeds run limited make test-corpus PART="$number/99999"
 	rm -rf build/seeds
 	assert_line '2 of 2 as expected'
 }
