@@ -291,8 +291,9 @@ be_asked() {
 # eight bytes at least.
 has_given_hello() { grep -qaF 'please a' "$root$program"; }
 
-# sees_no_hello KIND: does the program, as a client, say that such an answer is no hello? What it
-# has done as the server is what is shown afterwards.
+# sees_no_hello KIND: does the program, as a client, say that such an answer is no hello? It was a
+# server before, and what it did then is what a student is shown: so how the client has ended must
+# not count, or be shown.
 sees_no_hello() {
 	local asked=$said command=$shown_command result=0
 	ask "$1" && finish

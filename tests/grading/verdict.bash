@@ -246,9 +246,12 @@ heeds() {
 	evidence="the grader made this call $what, to see what the program does then"
 	told 1 || return 0
 	ends_with 1 || return
-	if [[ $1 == *ERROR* ]] && ! has_text "${text#\*}"; then return 0; fi
-	printed "${1//ERROR/${2:-}}" || return
-	[[ $1 == *ERROR* ]] || return 0
+	if [[ $1 != *ERROR* ]]; then
+		printed "$1"
+		return
+	fi
+	has_text "${text#\*}" || return 0
+	printed "${1//ERROR/$2}" || return
 	for other in "${@:3}"; do
 		! printed "${1//ERROR/$other}" || return
 	done

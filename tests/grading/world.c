@@ -60,8 +60,8 @@
  * a hexadecimal number.
  *
  * With "spoil", the first bytes of a place change when it is posted for another
- * message. On Soft-RoCE they stay until that message comes, so nobody would see
- * that a program reads the one before it too late.
+ * message. On Soft-RoCE they stay until that message comes, so without this
+ * nobody would see that a program reads the message before it too late.
  *
  * "slots" has two numbers: how many sends may be under way, and how many there
  * are in all. As long as the program could send, because it has a credit and a
@@ -187,7 +187,7 @@ enum word {
 	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
 	RECEIVED = 20,	/* the completion of a receive was taken */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
-	OTHER_ERROR = 31,	/* the name of it: see strerrorname_np() */
+	OTHER_ERROR = 31,	/* its name is wanted: strerrorname_np() */
 	REGIONS = 32,	/* that were not released, when the program ends */
 	NO_HELLO = 33,	/* rdma_connect() has other private data */
 	ASKS_PORT = 34,	/* the state of a port: see tell_once() */
@@ -597,7 +597,7 @@ int ioctl(int fd, unsigned long request, ...)
 }
 
 #define MOST_REGIONS 64
-static struct {
+static struct region {
 	struct ibv_mr *mr;
 	uint64_t iova;		/* where it begins for requests */
 } registered[MOST_REGIONS];	/* and not released */
@@ -623,14 +623,23 @@ static void region_ends(const struct ibv_mr *mr)
 			registered[i] = registered[--regions];
 }
 
-/* Where the bytes of @sge are for the program. */
-static void *memory_at(const struct ibv_sge *sge)
+/* The region with the key of @sge, or NULL. */
+static const struct region *region_of(const struct ibv_sge *sge)
 {
 	for (int i = 0; i < regions; i++)
 		if (registered[i].mr->lkey == sge->lkey)
-			return (char *)registered[i].mr->addr +
-			       (sge->addr - registered[i].iova);
-	return (void *)(uintptr_t)sge->addr;
+			return &registered[i];
+	return NULL;
+}
+
+/* Where the bytes of @sge are for the program. */
+static void *memory_at(const struct ibv_sge *sge)
+{
+	const struct region *region = region_of(sge);
+
+	if (!region)
+		return (void *)(uintptr_t)sge->addr;
+	return (char *)region->mr->addr + (sge->addr - region->iova);
 }
 
 /* A checksum of some of @length bytes at @addr: a processor may be emulated. */
@@ -1090,15 +1099,13 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
  */
 static void spoil(const struct ibv_sge *sge)
 {
-	for (int i = 0; i < regions; i++) {
-		const struct ibv_mr *mr = registered[i].mr;
-		const uint64_t begin = sge->addr - registered[i].iova;
+	const struct region *region = region_of(sge);
+	const uint64_t begin = region ? sge->addr - region->iova : 0;
 
-		if (mr->lkey == sge->lkey && begin < mr->length &&
-		    sge->length <= mr->length - begin)
-			memset(memory_at(sge), 0xa5,
-			       sge->length < 8 ? sge->length : 8);
-	}
+	if (region && begin < region->mr->length &&
+	    sge->length <= region->mr->length - begin)
+		memset(memory_at(sge), 0xa5,
+		       sge->length < 8 ? sge->length : 8);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,

@@ -104,7 +104,7 @@ serve() {
 	for other in "${kinds[@]}"; do
 		be_asked "$version" "$other"
 		if [[ "$other $said" == magic*' accepted'* ]] && sees_no_hello "$other"; then
-			fail 07.5 "read_hello() returns -1, and is_welcome() not 0" "the peer got: $said"
+			fail 07.5 "is_welcome() should return 0 if read_hello() fails" "the peer got: $said"
 			return
 		fi
 		expect 07.2 "refuse what is no hello; bytes: ${sizes[$other]:-32, with a wrong magic}" \
