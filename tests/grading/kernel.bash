@@ -9,24 +9,27 @@ most_objects=1000	# of those that rdma(8) lists; no program needs that many
 # --- objects -----------------------------------------------------------------
 
 # kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
-# is the program's, or its children's, a line each. The kernel gives the number of the thread
-# that made an object. If that thread is not there any more, the object is counted as the
-# program's, because only the program leaves any; mostly rdma(8) does not list it at all.
+# is the program's, or its children's, a line each; and `resources` to what it has at all. The
+# kernel gives the number of the thread that made an object. If that thread is not there any
+# more, the object is counted as the program's, because only the program leaves any; mostly
+# rdma(8) does not list it at all.
 kernel() {
-	local line owner threads=() seen=0
+	local line owner threads=()
 	objects=()
 	mapfile -t threads <"$cg/$group/cgroup.threads"
-	while IFS= read -r line; do
-		# The name of a process comes last, and is what the process likes it to be.
-		line=${line%% comm *}
-		((++seen <= most_objects)) || break
+	rdma -d resource show "$1" >"$log/resources" &
+	looker_pids+="$! "
+	wait $!
+	mapfile -t -n $most_objects resources <"$log/resources"
+	# The name of a process comes last, and is what the process likes it to be.
+	resources=("${resources[@]/% comm */}")
+	for line in "${resources[@]}"; do
 		[[ "$line " =~ ' pid '([0-9]+)' ' ]] || continue
 		owner=${BASH_REMATCH[1]}
 		if [[ " ${threads[*]} " == *" $owner "* || ! -e /proc/$owner ]]; then
 			objects+=("$line")
 		fi
-	done < <(exec rdma -d resource show "$1")
-	looker_pids+="$! "	# the process of the substitution
+	done
 }
 
 # released KIND...: is nothing left of these kinds? The context must be the one that
@@ -85,8 +88,10 @@ both_queue_pairs() {
 	if ((${#objects[@]} > 1)); then
 		ours="${#objects[@]} queue pairs"
 	fi
-	# The name of a process comes last, and is what the process likes it to be.
-	theirs=$(rdma -d resource show qp | sed 's/ comm .*/ /' | grep " pid $peer_pid ")
+	for theirs in "${resources[@]}"; do
+		[[ "$theirs " != *" pid $peer_pid "* ]] || return 0
+	done
+	theirs=''
 }
 
 # has FIELD VALUE: does the kernel say this of our queue pair?
@@ -152,7 +157,7 @@ has_keys() {
 has_region() {
 	kernel mr
 	evidence=${objects[*]:-no memory region}
-	printf '%s\n' "${objects[@]}" | grep -q " mrlen $1 "
+	[[ " ${objects[*]} " == *" mrlen $1 "* ]]
 }
 
 # qp NAME FIELD VALUE...: has the queue pair that the program calls NAME these in the
@@ -242,13 +247,19 @@ count_filters() {
 # own looking, which asks the driver as well, do not count. If there were so many that some
 # are lost, there are none, and it fails: what remains may be what the program wants to show.
 calls_of() {
-	local line args thread all=() pattern=${2:-*} file
+	local line args thread all=() pattern=${2:-*} file entries=0
 	calls=()
 	for file in "$tracing"/per_cpu/cpu*/stats; do
 		mapfile -t all <"$file"
 		[[ ${all[1]} == 'overrun: 0' ]] || return
+		((entries += ${all[0]#entries: }))
 	done
-	mapfile -t all <"$tracing/trace"
+	# Bash takes longer to go through many lines than it takes to start a command.
+	if ((entries > 150)); then
+		lines_from all grep -F ": $1: (" "$tracing/trace"
+	else
+		mapfile -t all <"$tracing/trace"
+	fi
 	# Such as ` <...>-123 [000] ..... 45.678: arm: (rxe_req_notify_cq+0x0/0x80) flags=0x2`. Most
 	# lines are others, and a regular expression takes five times as long to see that.
 	for line in "${all[@]}"; do
@@ -513,7 +524,7 @@ armed() {
 	evidence="ibv_req_notify_cq(): ${#calls[@]} times for solicited messages only"
 	calls_of arm "flags=0x2 cq=${2:-*}"
 	evidence+=", ${#calls[@]} times for any"
-	((${#calls[@]} >= $1)) && [[ $(printf '%s\n' "${calls[@]}" | sort -u | wc -l) == 1 ]]
+	((${#calls[@]} >= $1)) && [[ ${calls[*]/#"${calls[0]:-}"/} == *( ) ]]
 }
 
 # took_events N: has the program read N events from its completion channel, or does it soon?
@@ -576,7 +587,7 @@ watch_copies() {
 # written SIZE: has the driver written every byte of a region of this size, and none behind it? The
 # addresses of the copies are those that the peer names, so each region must have its own.
 written() {
-	local region regions start end at length copies source sources
+	local region regions start end at length source sources
 	calls_of reg_mr
 	for region in "${calls[@]}"; do
 		evidence="a region has another address for the peer (iova) than for the program: $region"
@@ -589,7 +600,7 @@ written() {
 	calls_of copy 'from=1 *'
 	sources=("${calls[@]##*at=}")
 	calls_of copy 'from=0 *'
-	copies=$(printf '%s\n' "${calls[@]}" | sed 's/.*at=//; s/length=//' | sort -n)
+	printf '%s\n' "${calls[@]}" | sed 's/.*at=//; s/length=//' | sort -n >"$log/copies"
 	for region in "${regions[@]}"; do
 		start=${region#start=} start=${start%% *} end=$start
 		while read -r at length; do
@@ -599,7 +610,7 @@ written() {
 			elif ((at >= start && at <= end && at + length > end)); then
 				end=$((at + length))
 			fi
-		done <<<"$copies"
+		done <"$log/copies"
 		evidence="by RDMA, the first $((end - start)) of $1 bytes were written"
 		for source in "${sources[@]%% *}"; do
 			if ((source >= start && source < end)); then
@@ -620,7 +631,7 @@ written() {
 look_at_queues() {
 	local line all=()
 	sends=() receives=() waiting=0 posted=0 taken=0 ring=1 unfinished=''
-	mapfile -t all < <("$build/tests/grading/queues" "$pid")
+	lines_from all "$build/tests/grading/queues" "$pid"
 	for line in "${all[@]}"; do
 		case $line in
 		send*) sends+=("${line#* }") ;;
@@ -785,16 +796,17 @@ only_open() {
 
 # opened_by PROCESS: sets `opened` to the names of the devices that it has open.
 opened_by() {
-	local file name
+	local file name files=()
 	opened=()
 	# One command for all of them, since there may be a thousand.
-	while read -r file; do
+	lines_from files readlink "/proc/$1/fd"/*
+	for file in "${files[@]}"; do
 		if [[ $file == */uverbs* ]]; then
 			read -r name <"/sys/class/infiniband_verbs/${file##*/}/ibdev"
 			opened+=("$name")
 		fi
-	done < <(readlink "/proc/$1/fd"/*) 2>/dev/null
-}
+	done
+} 2>/dev/null
 
 # index_of DEVICE ADDRESS: sets `index` to where it stands among the first 256 entries of the GID
 # table. It is an IPv4 address, or a whole GID.

@@ -150,11 +150,12 @@ peer_sent() { sed -n 's/^sent \(.*0x\)/got \1/p' "$peer_out"; }
 # takes_all FORM: has it printed as many lines of this form as messages were sent, and the number
 # of the last one?
 takes_all() {
-	local last over=''
+	local last over='' wanted=()
 	until_printed "$sent" "$1"
 	evidence="$most_found of $sent are taken"
 	((most_found >= sent)) || return
-	last=$(peer_sent | tail -n 1)
+	lines_from wanted peer_sent
+	last=${wanted[*]: -1}
 	evidence="${last#got }, the last of $sent, is not taken"
 	until [[ "${lines[*]}" == *"${last#got }"* ]]; do
 		if [[ $over ]] || late; then
@@ -187,7 +188,7 @@ feed() { at connected && until_peer four && go && at credit && tell one 'one mor
 right_numbers() {
 	local i wanted=()
 	find_lines "$1"
-	mapfile -t wanted < <(peer_sent)
+	lines_from wanted peer_sent
 	evidence="${#found[@]} of ${#wanted[@]} are printed"
 	for i in "${!wanted[@]}"; do
 		if [[ ${2:-} && $i == "${#found[@]}" && $i -gt 0 ]]; then

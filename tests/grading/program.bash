@@ -63,7 +63,7 @@ start() {
 	empty_tmp
 	forget_program
 	((++runs))
-	group=run-$SRANDOM
+	take_group
 	out=$log/$SRANDOM
 	shown_command="./$*"
 	program=/work/$chapter/$1
@@ -71,7 +71,6 @@ start() {
 		: >"$tracing/trace"
 	fi
 	remember_counters
-	make_group "$group"
 	for name in "${!world[@]}"; do
 		echo "$name ${world[$name]}"
 	done >"$log/world"
@@ -85,11 +84,9 @@ start() {
 	pid=$!
 }
 
-# What stands on stdin, without zero bytes, the colours of a terminal, and what else it obeys:
-# ESC [ ? 25 l hides the cursor, and ESC ( B is a part of what tput(1) prints.
-without_colours() {
-	sed -E "s|\\x00||g; s|$escape\\[[0-?]*[ -/]*[@-~]||g; s|$escape[()][0-9A-Za-z]||g"
-}
+# For sed -E: deletes zero bytes, the colours of a terminal, and what else it obeys: ESC [ ? 25 l
+# hides the cursor, and ESC ( B is a part of what tput(1) prints.
+no_colours="s|\\x00||g; s|$escape\\[[0-?]*[ -/]*[@-~]||g; s|$escape[()][0-9A-Za-z]||g;"
 
 # Adds to `lines` what the program has printed since the last time, without the colours of a
 # terminal. A last line that is not whole yet stays in `half_line`.
@@ -99,13 +96,22 @@ read_output() {
 	# This leaves out zero bytes, which a shell cannot hold, and a terminal does not show.
 	IFS='' read -rN $((output * 1024 + 1)) -u "$reader" text
 	[[ $text ]] || return 0
-	mapfile -n $((most_lines + 2)) -t new <<<"$half_line$text"
+	printf '%s\n' "$half_line$text" >"$log/text"
+	mapfile -n $((most_lines + 2)) -t new <"$log/text"
 	half_line=${new[-1]}
 	unset 'new[-1]'
 	if [[ ${new[*]} == *"$escape"* ]]; then
-		mapfile -t new < <(printf '%s\n' "${new[@]}" | without_colours)
+		printf '%s\n' "${new[@]}" >"$log/text"
+		lines_from new sed -E "$no_colours" "$log/text"
 	fi
 	lines+=("${new[@]}")
+}
+
+# lines_from VARIABLE COMMAND...: an array of the lines that it prints. From a pipe, or from a
+# here-string, bash would read each byte with a system call of its own, and that takes long.
+lines_from() {
+	"${@:2}" >"$log/lines"
+	mapfile -t "$1" <"$log/lines"
 }
 
 # A program that floods is stopped, though it may print whatever it likes up to then.
@@ -469,7 +475,7 @@ finish() {
 	wait "$pid" 2>/dev/null || status=$?
 	read_output
 	if [[ $half_line ]]; then
-		lines+=("$(without_colours <<<"$half_line")")
+		lines+=("$(sed -E "$no_colours" <<<"$half_line")")
 		half_line=''
 	fi
 }
@@ -520,31 +526,30 @@ reads_freed() { printed '*@(UNKNOWN EVENT|1515870810|5a5a5a5a)*'; }
 # If it is not certain which lines count, `mixed` is set; and then `reading` can say that the
 # `whole` ones do, or `all`. Of all there are `most_found`. See expect().
 find_lines() {
-	local number line i before text joined=() all=() candidates=()
+	local i before text joined=() all=() candidates=() first=$((${skipped:-0} + 1))
 	local -A alone=()
 	found=() whole=()
 	if ((${#lines[@]} > 100)); then
-		# grep is faster; but it finds lines that nobody has read yet as well. If a caller has
-		# taken the first lines out of `lines`, `skipped` is how many these are.
-		while IFS=: read -r number line; do
-			((number > ${skipped:-0})) || continue
-			((number <= ${skipped:-0} + ${#lines[@]})) || break
-			candidates+=("$line")
-		done < <(without_colours <"$out" | grep -naE "($1)[[:space:]]*$")
+		# sed is faster. It must not see the lines that nobody has read yet, nor the first ones
+		# if a caller has taken them out of `lines`: `skipped` is how many these are.
+		lines_from candidates sed -nE "$first,$((first + ${#lines[@]} - 1)) { $no_colours
+			\\%($1)[[:space:]]*\$%p }" "$out"
 	else
 		candidates=("${lines[@]}")
 	fi
-	# The lines that are asked for are short, and end where a line ends.
 	for i in "${!candidates[@]}"; do
+		# The lines that are asked for are short, and end where a line ends.
 		if ((${#candidates[i]} > longest)); then
 			candidates[i]=${candidates[i]: -longest}
 		fi
-	done
-	for i in "${!candidates[@]}"; do
 		[[ ${candidates[i]} =~ ^($1)[[:space:]]*$ ]] || continue
 		whole[i]=${BASH_REMATCH[1]}
 		alone[=${whole[i]}]=1
 	done
+	if ((${#whole[@]} == ${#candidates[@]})); then
+		found=("${whole[@]}") most_found=${#whole[@]}
+		return
+	fi
 	for i in "${!candidates[@]}"; do
 		if [[ ${whole[i]:-} ]]; then
 			found+=("${whole[i]}")
@@ -587,13 +592,16 @@ until_printed() {
 			over=1
 		fi
 		read_output
-		if [[ $seen != "${#lines[@]}" ]]; then
+		if late; then
+			over=1
+		fi
+		if [[ $seen != "${#lines[@]}" ]] && { [[ $over ]] || ((${#lines[@]} >= $1)); }; then
 			find_lines "$2"
 			seen=${#lines[@]}
 		fi
 		if ((most_found >= $1)); then
 			return 0
-		elif [[ $over ]] || late; then
+		elif [[ $over ]]; then
 			return 1
 		fi
 		nap

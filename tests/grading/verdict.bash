@@ -141,8 +141,16 @@ preload_world() {
 	probe told null_lseek "word=\$arg2:$word_type"
 	watch_filters
 	# What a program does to /dev/null itself is not even written down.
-	echo "word >= $((world[key] << 12)) && word < $((world[key] + 1 << 12))" \
-		>"$tracing/events/kprobes/told/filter"
+	told_filter="word >= $((world[key] << 12)) && word < $((world[key] + 1 << 12))"
+	echo "$told_filter" >"$tracing/events/kprobes/told/filter"
+}
+
+# not_told WORD...: from now on these words are not written down, because there are hundreds that
+# nobody asks for, and to go through them takes long.
+not_told() {
+	local word
+	for word; do told_filter+=" && word != $((world[key] << 12 | word))"; done
+	echo "$told_filter" >"$tracing/events/kprobes/told/filter"
 }
 
 # words_of WORD: sets `calls` to how often world.c has told us this about the program. See
