@@ -17,9 +17,10 @@ kernel() {
 	local line owner threads=()
 	objects=()
 	mapfile -t threads <"$cg/$group/cgroup.threads"
-	rdma -d resource show "$1" >"$log/resources" &
+	# In KiB: nobody needs most of what could be more.
+	(ulimit -f 512 && exec rdma -d resource show "$1") >"$log/resources" &
 	looker_pids+="$! "
-	wait $!
+	wait $! 2>/dev/null
 	mapfile -t -n $most_objects resources <"$log/resources"
 	# The name of a process comes last, and is what the process likes it to be.
 	resources=("${resources[@]/% comm */}")
@@ -256,7 +257,9 @@ calls_of() {
 	done
 	# Bash takes longer to go through many lines than it takes to start a command.
 	if ((entries > 150)); then
-		lines_from all grep -F ": $1: (" "$tracing/trace"
+		grep -F ": $1: (" "$tracing/trace" >"$log/lines"
+		(($? < 2)) || return
+		mapfile -t all <"$log/lines"
 	else
 		mapfile -t all <"$tracing/trace"
 	fi
