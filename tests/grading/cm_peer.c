@@ -147,7 +147,7 @@ static uint32_t fill(struct message *message)
  * With @kind magicN, make one byte of @magic wrong. If N is less than 4, byte N
  * becomes the same letter in the other case; otherwise byte N - 4 becomes
  * another small letter, so that a program which looks only for small letters
- * accepts it.
+ * accepts it. With magic8, two letters change places, so that their sum is right.
  */
 static void spoil(char magic[4], const char *kind)
 {
@@ -160,7 +160,12 @@ static void spoil(char magic[4], const char *kind)
 	n = strtoul(kind + 5, NULL, 10);
 	byte = &magic[n % 4];
 	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
-	if (n < 4)
+	if (n == 8) {
+		byte = &magic[1 + change % 3];
+		change = (unsigned char)magic[0];
+		magic[0] = *byte;
+		*byte = (char)change;
+	} else if (n < 4)
 		*byte ^= 'a' ^ 'A';
 	else
 		*byte = 'a' + (*byte - 'a' + 1 + change % 25) % 26;

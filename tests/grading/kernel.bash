@@ -729,8 +729,8 @@ right_sends() {
 # The program of chapter 05 and the peer come to their ends. Sets `unfinished` to how many sends were
 # not complete at its CHECKPOINT done, and `value` to how many messages came without a receive.
 until_end() {
-	unfinished=0
-	if at done; then look_at_queues; go; fi
+	unfinished='it did not come to CHECKPOINT done'
+	if at done; then unfinished=0 && look_at_queues && go; fi
 	both_end
 	counted send_rnr_err
 }

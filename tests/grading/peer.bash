@@ -292,6 +292,16 @@ be_asked() {
 # eight bytes at least.
 has_given_hello() { grep -qaF 'please a' "$root$program"; }
 
+# goes_on ID: has our server refused somebody? It ends without a word if is_welcome() returns -1.
+goes_on() {
+	if until_line 'refused a client'; then return; else finish; fi
+	if ((status == 1)) && ! printed 'exercise: rdma_*'; then
+		fail 07.5 "is_welcome() should return 0 for a client that is not welcome: the server ended"
+	fi
+	fail "$1"
+	return 1
+}
+
 # sees_no_hello KIND: does the program, as a client, say that such an answer is no hello? It was a
 # server before, and what it did then is what a student is shown: so how the client has ended must
 # not count, or be shown.

@@ -107,6 +107,7 @@ the_last() {
 	expect 03.4 "the queue may be empty after an event: arm again" comes_to_arming && burst 1
 	let_arm
 	expect 03.4 "a message came before the arming: no event comes, so look again" takes_the_end
+	deadline=5 expect 03.5 "it hangs in ibv_destroy_cq: is each event counted?" at clean
 	unset 'world[late]' && deadline=5
 	begin 2 && at arming && go && at armed && burst 2 && go && at drained && go
 	expect 03.4 "no message is missing: it should return 0, and not sleep" takes_the_end
@@ -136,8 +137,7 @@ the_errors() {
 check_broken() {
 	local rounds nth progress_function=awake && watch_events && watch_completions
 	random rounds 17 25 # more than a queue of eight has room for
-	run broken "$rounds"
-	find_lines "all $rounds rounds"
+	run broken "$rounds" && find_lines "all $rounds rounds"
 	if ((!${#found[@]} || status)); then fail 03.6; fi
 	expect 03.6 "$rounds messages should be received" received "$rounds" &&
 		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&

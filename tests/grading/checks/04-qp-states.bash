@@ -28,7 +28,7 @@ check_exercise() {
 	((psn[place] = theirs, psn[1 - place] = 0, psn[2] = mine))
 	if ((place == 0)); then victim=B other=A; fi
 	first=$victim
-	watch_modify && watch_queries
+	watch_modify && watch_queries && random "world[spread]" 2 9
 	for i in sent received; do random "world[$i]" 2 65535; done # so no PSN is read back as 0
 	move_gid first # the one that both queue pairs have
 	start exercise "${psn[@]}" "$victim"
