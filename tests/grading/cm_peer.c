@@ -147,7 +147,7 @@ static uint32_t fill(struct message *message)
  * With @kind magicN, make one byte of @magic wrong. If N is less than 4, byte N
  * becomes the same letter in the other case; otherwise byte N - 4 becomes
  * another small letter, so that a program which looks only for small letters
- * accepts it. With magic8, two letters change places, so that their sum is right.
+ * accepts it. With magic8, two letters change places: their sum stays.
  */
 static void spoil(char magic[4], const char *kind)
 {

@@ -772,7 +772,7 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 	if (opcode == IBV_WC_SEND) {
 		const unsigned int send = send_ends(wr_id);
 
-		/* Those before it have ended, too, if they asked for nothing. */
+		/* So have those before it that ask for no completion. */
 		ended++;
 		if (send > ended)
 			ended = send;
