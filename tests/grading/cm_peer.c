@@ -5,7 +5,7 @@
  *	cm_peer server PORT accept|refuse|empty|magicN|silent
  *
  * client: asks with private data of KIND: a `hello` with VERSION, `magicN` with
- * one byte of the magic wrong, or `none`. Prints what it got for an answer.
+ * a wrong magic, or `none`. Prints what it got for an answer.
  * See spoil() for N, from 0 to 7.
  *
  * server: accepts one client with an empty text, as the server of the exercise
@@ -165,10 +165,11 @@ static void spoil(char magic[4], const char *kind)
 		change = (unsigned char)magic[0];
 		magic[0] = *byte;
 		*byte = (char)change;
-	} else if (n < 4)
+	} else if (n < 4) {
 		*byte ^= 'a' ^ 'A';
-	else
+	} else {
 		*byte = 'a' + (*byte - 'a' + 1 + change % 25) % 26;
+	}
 }
 
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,

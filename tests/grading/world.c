@@ -1348,7 +1348,7 @@ static void skip_numbers(struct ibv_pd *pd, const struct ibv_qp *qp)
 {
 	struct ibv_qp *(*create)(struct ibv_pd *, struct ibv_qp_init_attr *);
 	int (*destroy)(struct ibv_qp *);
-	const int before_all = errno;
+	const int before = errno;
 
 	*(void **)&create = dlvsym(RTLD_NEXT, "ibv_create_qp", "IBVERBS_1.1");
 	*(void **)&destroy = dlvsym(RTLD_NEXT, "ibv_destroy_qp", "IBVERBS_1.1");
@@ -1364,7 +1364,7 @@ static void skip_numbers(struct ibv_pd *pd, const struct ibv_qp *qp)
 		if (unused)
 			destroy(unused);
 	}
-	errno = before_all;
+	errno = before;
 }
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -1384,6 +1384,7 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 	struct ibv_qp *qp = real_create_qp_ex(context, attr);
 	struct ibv_qp_ex *(*to_ex)(struct ibv_qp *), *ex;
 
+	skip_numbers(attr->pd, qp);
 	if (qp && attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		*(void **)&to_ex = dlsym(RTLD_NEXT, "ibv_qp_to_qp_ex");
 		ex = to_ex(qp);
