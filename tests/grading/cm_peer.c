@@ -6,7 +6,7 @@
  *
  * client: asks with private data of KIND: a `hello` with VERSION, `magicN` with
  * a wrong magic, or `none`. Prints what it got for an answer.
- * See spoil() for N, from 0 to 7.
+ * See spoil() for N, from 0 to 8.
  *
  * server: accepts one client with an empty text, as the server of the exercise
  * does, or refuses it, both with a random version. The others refuse it: with

@@ -91,7 +91,7 @@ no_colours="s|\\x00||g; s|$escape\\[[0-?]*[ -/]*[@-~]||g; s|$escape[()][0-9A-Za-
 # Adds to `lines` what the program has printed since the last time, without the colours of a
 # terminal. A last line that is not whole yet stays in `half_line`.
 read_output() {
-	local i new text
+	local i new text before=${#half_line}
 	((${#lines[@]} <= most_lines)) || return
 	# This leaves out zero bytes, which a shell cannot hold, and a terminal does not show.
 	IFS='' read -rN $((output * 1024 + 1)) -u "$reader" text
@@ -101,7 +101,7 @@ read_output() {
 	half_line=${new[-1]}
 	unset 'new[-1]'
 	# What is asked for is short, and stands at the end; a pattern takes very long in a long line.
-	if ((${#half_line} + ${#text} > longest)); then
+	if ((before + ${#text} > longest)); then
 		for i in "${!new[@]}"; do
 			if ((${#new[i]} > longest)); then new[i]=${new[i]: -longest}; fi
 		done

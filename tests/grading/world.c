@@ -28,8 +28,8 @@
  * ibv_query_gid_ex() takes for one.
  *
  * A member of struct ibv_wc that means nothing is not what it is by chance on
- * Soft-RoCE. But the opcode of a receive or a WRITE that has failed is there,
- * for those who look at nothing else. And a P_Key that the table of Soft-RoCE
+ * Soft-RoCE. But what is made to fail looks as if it had not, for those who do
+ * not look at the status. And a P_Key that the table of Soft-RoCE
  * does not have is refused, as on other devices, and so is an attribute of a
  * queue pair that does not fit into its bits.
  *
@@ -42,7 +42,7 @@
  * But of the completions and of the regions only one fails, and of the requests
  * the same one as often as it is tried: whoever does not look at the failure
  * must not be stopped by the next one. Verbs that release fail after they have
- * done it, and so does rdma_reject(). Of the calls of ibv_get_cq_event() only
+ * done it, and so do rdma_reject() and ibv_query_qp(). Of the calls of ibv_get_cq_event() only
  * the first one after each arming counts, because some programs take events
  * until there are none; once one has failed, all of them do. ibv_modify_qp()
  * has the name of the state that it is to reach, and "again-" before it if a
@@ -163,7 +163,7 @@ static struct {
 } failing;
 
 /* Bytes of private data, of each request for a connection. */
-#define REQUESTS 32
+#define REQUESTS 64
 static int data_sizes[REQUESTS];
 static int sizes, requests;
 
@@ -275,6 +275,7 @@ static void (*real_wr_atomic_cmp_swp)(struct ibv_qp_ex *, uint32_t, uint64_t,
 static void (*real_wr_atomic_fetch_add)(struct ibv_qp_ex *, uint32_t, uint64_t,
 					uint64_t);
 static int (*real_wr_complete)(struct ibv_qp_ex *);
+static void (*real_wr_abort)(struct ibv_qp_ex *);
 static void (*real_wr_set_sge)(struct ibv_qp_ex *, uint32_t, uint64_t,
 			       uint32_t);
 static void (*real_wr_set_sge_list)(struct ibv_qp_ex *, size_t,
@@ -731,7 +732,10 @@ static void send_begins(const struct ibv_send_wr *wr)
 {
 	if (wr->opcode == IBV_WR_RDMA_WRITE ||
 	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-		write_begins(wr->send_flags);
+		if (wr->opcode == IBV_WR_RDMA_WRITE)
+			write_begins(wr->send_flags);
+		else	/* such as an answer of 06: no WRITE to be told */
+			writes++;
 		if (!(wr->send_flags & IBV_SEND_SIGNALED))
 			return;
 	} else if (wr->opcode == IBV_WR_SEND) {
@@ -1299,6 +1303,12 @@ static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey,
 	real_wr_rdma_write(qp, rkey, remote_addr);
 }
 
+static void wr_abort(struct ibv_qp_ex *qp)
+{
+	expected = 0;
+	real_wr_abort(qp);
+}
+
 static int wr_complete(struct ibv_qp_ex *qp)
 {
 	int err = error_of("ibv_post_send");
@@ -1400,6 +1410,8 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 		ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
 		real_wr_complete = ex->wr_complete;
 		ex->wr_complete = wr_complete;
+		real_wr_abort = ex->wr_abort;
+		ex->wr_abort = wr_abort;
 		real_wr_set_sge = ex->wr_set_sge;
 		ex->wr_set_sge = wr_set_sge;
 		real_wr_set_sge_list = ex->wr_set_sge_list;
