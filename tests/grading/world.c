@@ -29,9 +29,9 @@
  *
  * A member of struct ibv_wc that means nothing is not what it is by chance on
  * Soft-RoCE. But what is made to fail looks as if it had not, for those who do
- * not look at the status. And a P_Key that the table of Soft-RoCE
- * does not have is refused, as on other devices, and so is an attribute of a
- * queue pair that does not fit into its bits.
+ * not look at the status. And a P_Key that the table of Soft-RoCE does not have
+ * is refused, as on other devices, and so is an attribute of a queue pair that
+ * does not fit into its bits.
  *
  * What struct ibv_qp says of the state is wrong, except in ERR: only the device
  * knows it. And a queue pair has sent as many packets already as "sent" says,
@@ -42,15 +42,15 @@
  * But of the completions and of the regions only one fails, and of the requests
  * the same one as often as it is tried: whoever does not look at the failure
  * must not be stopped by the next one. Verbs that release fail after they have
- * done it, and so do rdma_reject() and ibv_query_qp(). Of the calls of ibv_get_cq_event() only
- * the first one after each arming counts, because some programs take events
- * until there are none; once one has failed, all of them do. ibv_modify_qp()
- * has the name of the state that it is to reach, and "again-" before it if a
- * queue pair has been taken to ERR meanwhile. Of ibv_post_recv() each request
- * in a list counts. If "completion" fails, a completion has no success, and if
- * "SEND", "RECV" or "WRITE" does, one of a send, a receive or an RDMA WRITE; if
- * rdma_get_cm_event() does, it says of an address that was resolved that it was
- * not.
+ * done it, and so do rdma_reject() and ibv_query_qp(). Of the calls of
+ * ibv_get_cq_event() only the first one after each arming counts, because some
+ * programs take events until there are none; once one has failed, all of them
+ * do. ibv_modify_qp() has the name of the state that it is to reach, and
+ * "again-" before it if a queue pair has been taken to ERR meanwhile. Of
+ * ibv_post_recv() each request in a list counts. If "completion" fails, a
+ * completion has no success, and if "SEND", "RECV" or "WRITE" does, one of a
+ * send, a receive or an RDMA WRITE; if rdma_get_cm_event() does, it says of an
+ * address that was resolved that it was not.
  *
  * While a send or a WRITE is under way, its bytes must not change, and nothing
  * else may be sent from there. On Soft-RoCE it is complete at once, so no harm
