@@ -161,10 +161,11 @@ static void spoil(char magic[4], const char *kind)
 	byte = &magic[n % 4];
 	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
 	if (n == 8) {
+		const char first = magic[0];
+
 		byte = &magic[1 + change % 3];
-		change = (unsigned char)magic[0];
 		magic[0] = *byte;
-		*byte = (char)change;
+		*byte = first;
 	} else if (n < 4) {
 		*byte ^= 'a' ^ 'A';
 	} else {

@@ -17,7 +17,7 @@ kernel() {
 	local line owner threads=()
 	objects=()
 	mapfile -t threads <"$cg/$group/cgroup.threads"
-	# In KiB: nobody needs most of what could be more.
+	# At most 512 KiB, because a program may have made many thousands.
 	(ulimit -f 512 && exec rdma -d resource show "$1") >"$log/resources" &
 	looker_pids+="$! "
 	wait $! 2>/dev/null
@@ -257,9 +257,8 @@ calls_of() {
 	done
 	# Bash takes longer to go through many lines than it takes to start a command.
 	if ((entries > 150)); then
-		grep -F ": $1: (" "$tracing/trace" >"$log/lines"
+		lines_from all grep -F ": $1: (" "$tracing/trace"
 		(($? < 2)) || return
-		mapfile -t all <"$log/lines"
 	else
 		mapfile -t all <"$tracing/trace"
 	fi
@@ -730,7 +729,7 @@ right_sends() {
 # not complete at its CHECKPOINT done, if it comes there, and `value` to how many messages came
 # without a receive.
 until_end() {
-	unfinished='it did not come there'
+	unfinished='unknown, because it did not come there'
 	if at done; then look_at_queues; go; fi
 	both_end
 	counted send_rnr_err

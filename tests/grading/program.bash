@@ -115,9 +115,12 @@ read_output() {
 
 # lines_from VARIABLE COMMAND...: an array of the lines that it prints. From a pipe, or from a
 # here-string, bash would read each byte with a system call of its own, and that takes long.
+# Returns the status of the command.
 lines_from() {
-	"${@:2}" >"$log/lines"
+	local result=0
+	"${@:2}" >"$log/lines" || result=$?
 	mapfile -t "$1" <"$log/lines"
+	return $result
 }
 
 # A program that floods is stopped, though it may print whatever it likes up to then.

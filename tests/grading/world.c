@@ -360,9 +360,9 @@ static void tell(int word)
 
 	read_settings();
 	if (fd < 0) {
-		/* Nobody needs so many, but some would like not to be seen. */
-		static const char why[] =
-			"the grader sees nothing: no descriptor is left\n";
+		/* Without one, what the program does would not be seen. */
+		static const char why[] = "the grader needs a file descriptor,"
+			" and this program has left none\n";
 
 		(void)!write(STDERR_FILENO, why, sizeof(why) - 1);
 		_exit(126);
@@ -734,7 +734,7 @@ static void send_begins(const struct ibv_send_wr *wr)
 	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
 		if (wr->opcode == IBV_WR_RDMA_WRITE)
 			write_begins(wr->send_flags);
-		else	/* such as an answer of 06: no WRITE to be told */
+		else	/* told as no WRITE: the answers of 06 have it */
 			writes++;
 		if (!(wr->send_flags & IBV_SEND_SIGNALED))
 			return;
@@ -1279,8 +1279,8 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey,
 }
 
 /*
- * The last piece of what is known of a request, whose kind was named before. If
- * it has one of the kinds that have no function here, it counts as a SEND.
+ * A request gets its pieces, after one of the functions above has set its kind.
+ * A kind that has no such function counts as a SEND.
  */
 static void built(struct ibv_qp_ex *qp, const struct ibv_sge *sge, size_t count)
 {
