@@ -2,16 +2,16 @@
  * cm_peer.c - the other side of the exercise of chapter 07
  *
  *	cm_peer client PORT VERSION KIND ADDRESS
- *	cm_peer server PORT accept|refuse|empty|magicN|silent
+ *	cm_peer server PORT accept|refuse|empty|magic=WORD|silent
  *
- * client: asks with private data of KIND: a `hello` with VERSION, `magicN` with
- * a wrong magic, or `none`. Prints what it got for an answer.
- * See spoil() for N, from 0 to 8.
+ * client: asks with private data of KIND: a `hello` with VERSION, the same with
+ * WORD as its magic (`magic=WORD`, four letters), or `none`. Prints what it got
+ * for an answer.
  *
  * server: accepts one client with an empty text, as the server of the exercise
  * does, or refuses it, both with a random version. The others refuse it: with
- * version 0 and an empty text (empty), with a wrong magic, so that it is no
- * hello (magicN), or without data (silent). Prints what the client has asked,
+ * version 0 and an empty text (empty), with WORD as its magic (magic=WORD), or
+ * without data (silent). Prints what the client has asked,
  * and what it was told.
  *
  * Other texts are random, and have no zero at their end. Behind the hello,
@@ -143,34 +143,14 @@ static uint32_t fill(struct message *message)
 	return random[0];
 }
 
-/*
- * With @kind magicN, make one byte of @magic wrong. If N is less than 4, byte N
- * becomes the same letter in the other case; otherwise byte N - 4 becomes
- * another small letter, so that a program which looks only for small letters
- * accepts it. With magic8, two letters change places: their sum stays.
- */
-static void spoil(char magic[4], const char *kind)
+/* With @kind magic=WORD, @magic becomes that word of four letters. */
+static void set_magic(char magic[4], const char *kind)
 {
-	unsigned char change;
-	unsigned long n;
-	char *byte;
+	static const char option[] = "magic=";
+	const size_t length = sizeof(option) - 1;
 
-	if (strncmp(kind, "magic", 5) != 0)
-		return;
-	n = strtoul(kind + 5, NULL, 10);
-	byte = &magic[n % 4];
-	own_fault(getrandom(&change, 1, 0) != 1, "getrandom");
-	if (n == 8) {
-		const char first = magic[0];
-
-		byte = &magic[1 + change % 3];
-		magic[0] = *byte;
-		*byte = first;
-	} else if (n < 4) {
-		*byte ^= 'a' ^ 'A';
-	} else {
-		*byte = 'a' + (*byte - 'a' + 1 + change % 25) % 26;
-	}
+	if (!strncmp(kind, option, length) && strlen(kind) == length + 4)
+		memcpy(magic, kind + length, 4);
 }
 
 static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
@@ -188,7 +168,7 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 
 	(void)fill(&message);
 	message.hello.version = htonl(version);
-	spoil(message.hello.magic, kind);
+	set_magic(message.hello.magic, kind);
 	if (!strcmp(kind, "none"))
 		param.private_data_len = 0;
 	own_fault(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0 ||
@@ -233,7 +213,7 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 		hello->version = 0;
 	if (!strcmp(answer, "empty") || !strcmp(answer, "accept"))
 		hello->text[0] = '\0';
-	spoil(hello->magic, answer);
+	set_magic(hello->magic, answer);
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||
 		  rdma_listen(listener, 1), "rdma_listen");

@@ -282,6 +282,23 @@ ask() {
 	told=${reply#told }
 }
 
+# Draws wrong magics, in the words of cm_peer.c. `magics`: each of the four letters in the other
+# case, each one replaced by another small letter, and the first one exchanged with another.
+# `few_magics`: two replaced, and two in the other case, so that each place is wrong once.
+# shellcheck disable=SC2034 # for the checks
+draw_magics() {
+	local i n magic=ping capital=PING others
+	magics=() few_magics=()
+	for i in {0..3}; do
+		magics[i]="magic=${magic:0:i}${capital:i:1}${magic:i+1}"
+		others=abcdefghijklmnopqrstuvwxyz others=${others/${magic:i:1}}
+		random n 0 24 && magics[i + 4]="magic=${magic:0:i}${others:n:1}${magic:i+1}"
+	done
+	random n 1 3 && magics[8]="magic=${magic:n:1}${magic:1:n-1}${magic:0:1}${magic:n+1}"
+	random n 0 1
+	for i in {0..3}; do few_magics+=("${magics[i + 4 * ((n + i) % 2)]}"); done
+}
+
 # be_asked VERSION KIND: the peer is such a client of the program. Sets `said` to what it got.
 be_asked() {
 	peer client "$port" "$1" "$2" 10.9.0.1

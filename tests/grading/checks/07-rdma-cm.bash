@@ -14,17 +14,17 @@ is_connected() { at connected && in_rts; }
 serves() { start exercise $((++port)) "$version"; until_line listening; }
 
 check_exercise() {
-	local port version said told kind kinds=() reason refusal='refused: (version|reason) [0-9]+.*'
+	local port version said told kind magics few_magics reason refusal='refused: (version|reason) [0-9]+.*'
 	random port 20000 30000 && watch_refusals
 	random version 0x82010101 0xbffffff0 && ((version |= 0x010101)) # negative, no byte is zero
+	draw_magics
 	ask_one_who_accepts || return
 	ask_one_who_refuses refuse
 	# One that counts its clients instead of looking at them has another number in serve().
 	if expect 07.5 'the server does not listen' serves && accepts; then serve; fi
 	# After the server, which sees whether anything is taken for a hello.
 	ask_one_who_refuses empty
-	shuffle kinds 'magic0 magic5 magic2 magic7' 'magic4 magic1 magic6 magic3' # each byte once
-	for kind in ${kinds[0]} silent; do
+	for kind in "${few_magics[@]}" silent; do
 		ask "$kind" && finish
 		expect 07.4 "the server refused without a hello: it should print refused: reason 28" \
 			prints_only 'refused: reason 28' "$refusal" 'refused.*'
@@ -84,7 +84,7 @@ serve() {
 	done
 	# Of each request: see world.c. All others are as long as a hello, so that tells nothing.
 	local -A sizes=([shortest]=8 [shorter]=31 [missing]=0) && random "sizes[short]" 9 30
-	shuffle kinds magic{0..8} none short shorter shortest missing
+	shuffle kinds "${magics[@]}" none short shorter shortest missing
 	random n 0 3 && kinds+=("${kinds[@]:0:n}")
 	shuffle last "${others[@]:1}" && random n 1 3 && last=("${others[0]}" "${last[@]:0:n}")
 	# How many came before somebody, and of which kind, tells nothing.
