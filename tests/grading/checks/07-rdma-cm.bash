@@ -14,7 +14,8 @@ is_connected() { at connected && in_rts; }
 serves() { start exercise $((++port)) "$version"; until_line listening; }
 
 check_exercise() {
-	local port version said told kind magics few_magics reason refusal='refused: (version|reason) [0-9]+.*'
+	local port version said told kind magics few_magics reason
+	local refusal='refused: (version|reason) [0-9]+.*'
 	random port 20000 30000 && watch_refusals
 	random version 0x82010101 0xbffffff0 && ((version |= 0x010101)) # negative, no byte is zero
 	draw_magics
