@@ -471,16 +471,18 @@ refused_with_hello() {
 	done
 }
 
-# all_written WORDS: behind the zero at its end, is there none of those bytes? The words hold eight
-# bytes each, the first one in the lowest bits. In the text itself any byte may stand.
+# all_written WORDS: is there none of those bytes? The words hold eight bytes each, the first one in
+# the lowest bits. In front of the zero at its end, a text in UTF-8 may have any byte but 254, but
+# not only those.
 all_written() {
 	local words word shift byte ended=''
 	IFS=, read -ra words <<<"${1%%\}*}"
+	((words[0] != 0xaaaaaaaaaaaaaaaa && words[0] != 0xa5a5a5a5a5a5a5a5)) || return
 	for word in "${words[@]}"; do
 		for shift in 0 8 16 24 32 40 48 56; do
 			byte=$((word >> shift & 255))
 			if ((byte == 0)); then ended=1; fi
-			[[ ! $ended || $byte != @(254|170|165) ]] || return
+			[[ $byte != 254 && ! ($ended && $byte == @(170|165)) ]] || return
 		done
 	done
 }
@@ -705,6 +707,11 @@ all_signaled() {
 right_sends() {
 	local send opcode flags id address lowest='' place
 	local -A slot_of=() name_of=()
+	# Only the last sixteen sends are in the queue. Of all of them, world.c tells this.
+	evidence="a slot was sent with another wr_id before"
+	! told 38 || return
+	evidence="a send asked for no completion"
+	! told 39 || return
 	for send in "${sends[@]}"; do
 		read -r opcode flags _ _ _ id address <<<"$send"
 		if ((opcode == 2 && !(flags & 8) && (!lowest || address < lowest))); then

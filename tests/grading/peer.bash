@@ -283,11 +283,11 @@ ask() {
 }
 
 # Draws wrong magics, in the words of cm_peer.c. `magics`: each of the four letters in the other
-# case, each one replaced by another small letter, and the first one exchanged with another.
+# case, each one replaced by another small letter, the first one exchanged with another, and two of the others.
 # `few_magics`: two replaced, and two in the other case, so that each place is wrong once.
 # shellcheck disable=SC2034 # for the checks
 draw_magics() {
-	local i n magic=ping capital=PING others
+	local i n magic=ping capital=PING others swaps=()
 	magics=() few_magics=()
 	for i in {0..3}; do
 		magics[i]="magic=${magic:0:i}${capital:i:1}${magic:i+1}"
@@ -295,6 +295,7 @@ draw_magics() {
 		random n 0 24 && magics[i + 4]="magic=${magic:0:i}${others:n:1}${magic:i+1}"
 	done
 	random n 1 3 && magics[8]="magic=${magic:n:1}${magic:1:n-1}${magic:0:1}${magic:n+1}"
+	shuffle swaps pnig pign pgni && magics[9]=magic=${swaps[0]}
 	random n 0 1
 	for i in {0..3}; do few_magics+=("${magics[i + 4 * ((n + i) % 2)]}"); done
 }

@@ -471,6 +471,12 @@ static int credits_for(int arrived, int posted, int free_slots, int left,
 static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 {
 	int arrived = 0, posted = 0, slots[MOST], free_slots = 0, messages = 0;
+	/*
+	 * After so many credits it gets no more as long as it has one: what
+	 * credits_for() does at first, once more at a moment that nobody knows.
+	 */
+	const int dry_at = SLOTS + 3 + MOST + 3 + (int)(random32() % 4);
+	bool was_dry = false;
 	struct ibv_wc wc;
 
 	if (introduce(p, sock))
@@ -497,6 +503,11 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			continue;	/* our own credits */
 		look_at(mr, &wc, arrived++);
 		slots[free_slots++] = wc.wr_id;
+		if (posted >= dry_at && !was_dry) {
+			if (arrived < posted)
+				continue;
+			was_dry = true;
+		}
 		credits = credits_for(arrived, posted, free_slots,
 				      count - posted, messages);
 		if (!credits)

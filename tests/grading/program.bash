@@ -44,6 +44,7 @@ forget_program() {
 	stalled=''		# why it was stopped, if hangs() was the reason
 	kernel_view=''	# what the kernel had of it when it was stopped
 	looker_pids=' '	# of processes of our own that have asked the driver meanwhile
+	most_threads=0	# that look_at_threads() has seen at once, of its processes as well
 }
 
 # What a program has written is there for no other run.
@@ -249,6 +250,7 @@ look_at_threads() {
 	local thread all=() time times call fd second third fourth fifth name waits=''
 	busy=0 wakings=0 where='' sleeping=1 waits_ms=0
 	mapfile -t all <"$cg/$group/cgroup.threads"
+	if ((${#all[@]} > most_threads)); then most_threads=${#all[@]}; fi
 	for thread in "${all[@]}"; do
 		time=0 times=0 call=none fd=''
 		read -r time _ times <"/proc/$thread/schedstat"

@@ -267,12 +267,12 @@ heeds() {
 
 # notices PATTERN NAME OTHER...: the same, but an end by a timeout does not count, because a program
 # that ignores the error comes to that, too. It counts for a program that has printed the NAME and
-# can make a second thread or process, which may not know of the error.
+# has a second thread or process, which may not know of the error.
 notices() {
 	heeds "$@" || return
 	! printed '*: ETIMEDOUT' && ! printed "*${program##*/}: *: ETIMEDOUT (*" &&
 		! printed '*the peer gave up or died' && return
-	printed "*: $2 *" && grep -qaE '(pthread|thrd)_create|fork' "$root$program"
+	printed "*: $2 *" && ((most_threads > 1))
 }
 
 # ends_there PATTERN NAME OTHER...: the same, and it has posted hardly anything since the verb failed

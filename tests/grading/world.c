@@ -61,7 +61,8 @@
  *
  * With "spoil", the first bytes of a place change when it is posted for another
  * message. On Soft-RoCE they stay until that message comes, so without this
- * nobody would see that a program reads the message before it too late.
+ * nobody would see that a program reads the message before it too late. Its
+ * value is the number of slots: the grader is told if more receives are posted.
  *
  * "slots" has two numbers: how many sends may be under way, and how many there
  * are in all. As long as the program could send, because it has a credit and a
@@ -95,7 +96,7 @@
  * another error.
  *
  * It is told if a COMPARE_AND_SWAP from 0 has worked, which takes the lock, and
- * the next request is one again.
+ * another one comes before the lock is released.
  *
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion, or, if it asks for none, with the next one.
@@ -150,7 +151,7 @@ static unsigned long long key;
 
 static int closed_err;
 static int late, lag;	/* milliseconds */
-static int spoils;	/* is there such a setting? */
+static int spoils;	/* how many receives may be posted, or 0 */
 static int spread;	/* numbers of queue pairs that are left out */
 static int reason;	/* why a request for a connection was rejected */
 static bool newly_armed;	/* and no event was asked for since */
@@ -198,6 +199,9 @@ enum word {
 	ASKS_GID = 35,	/* for a GID, or for all */
 	POSTS = 36,	/* something to send, which may crash */
 	REFUSED = 37,	/* a request to send, with EINVAL */
+	RENAMED = 38,	/* a slot: it was sent with another wr_id before */
+	SILENT = 39,	/* a SEND that asks for no completion */
+	STOCKS = 40,	/* more receives are posted than there are slots */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -222,6 +226,7 @@ static unsigned int sends, ended;
 static unsigned int started;	/* sends, and WRITEs that will complete */
 static unsigned int shown;	/* sends whose completions may be seen */
 static unsigned long long credits;	/* taken, besides those for all slots */
+static int receives;	/* posted, and their completions not taken */
 static int writes;	/* of them no completion was taken, but it will come */
 static bool polls;	/* and so it is seen which sends have ended */
 
@@ -349,6 +354,13 @@ __attribute__((constructor)) static void read_settings(void)
 	fclose(file);
 }
 
+/* End the program: what it does would not be seen. */
+static void give_up(const char *why)
+{
+	(void)!write(STDERR_FILENO, why, strlen(why));
+	_exit(126);
+}
+
 /*
  * Tell the grader something. It sees where somebody seeks in /dev/null, and
  * what it has seen no program can undo.
@@ -359,14 +371,9 @@ static void tell(int word)
 	const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
 	read_settings();
-	if (fd < 0) {
-		/* Without one, what the program does would not be seen. */
-		static const char why[] = "the grader needs a file descriptor,"
-			" and this program has left none\n";
-
-		(void)!write(STDERR_FILENO, why, sizeof(why) - 1);
-		_exit(126);
-	}
+	if (fd < 0)
+		give_up("the grader needs a file descriptor, and this program"
+			" has left none\n");
 	lseek(fd, (off_t)key << 12 | word, SEEK_SET);
 	close(fd);
 	errno = before;
@@ -380,6 +387,17 @@ static void tell_once(int word)
 	if (word != last && times++ < MOST_CHANGES)
 		tell(word);
 	last = word;
+}
+
+/* The same, but only the first time. */
+static void tell_first(int word)
+{
+	static bool told[64];
+
+	if (!told[word]) {
+		told[word] = true;
+		tell(word);
+	}
 }
 
 /* The errno value with which this call of @verb has to fail, or 0. */
@@ -618,7 +636,7 @@ int ioctl(int fd, unsigned long request, ...)
 	return (int)syscall(SYS_ioctl, fd, request, hdr);
 }
 
-#define MOST_REGIONS 64
+#define MOST_REGIONS 1000
 static struct region {
 	struct ibv_mr *mr;
 	uint64_t iova;		/* where it begins for requests */
@@ -631,10 +649,13 @@ static struct ibv_mr *region_begins(struct ibv_mr *mr, uint64_t iova)
 	for (int i = 0; i < regions; i++)
 		if (registered[i].mr == mr)
 			return mr;
-	if (mr && regions < MOST_REGIONS) {
-		registered[regions].mr = mr;
-		registered[regions++].iova = iova;
-	}
+	if (!mr)
+		return NULL;
+	if (regions == MOST_REGIONS)
+		give_up("the grader has room for 1000 regions, and this program"
+			" registers more\n");
+	registered[regions].mr = mr;
+	registered[regions++].iova = iova;
 	return mr;
 }
 
@@ -675,18 +696,28 @@ static uint32_t sum_of(uint64_t addr, uint32_t length)
 	return sum;
 }
 
-/* A place counts as a slot if messages come from no more of them than slots. */
-static bool is_slot(uint64_t addr)
+/*
+ * A message is sent from @addr. A place counts as a slot if messages come from
+ * no more of them than slots. Is it one, with the same @wr_id as before?
+ */
+static bool is_slot(uint64_t addr, uint64_t wr_id)
 {
-	static uint64_t places[MOST_PIECES];
+	static struct {
+		uint64_t addr, wr_id;
+	} places[MOST_PIECES];
 	static unsigned int n;
 
-	for (unsigned int i = 0; i < n; i++)
-		if (places[i] == addr)
-			return true;
+	for (unsigned int i = 0; i < n; i++) {
+		if (places[i].addr != addr)
+			continue;
+		if (places[i].wr_id != wr_id)
+			tell_first(RENAMED);
+		return true;
+	}
 	if (n == slots || n == MOST_PIECES)
 		return false;
-	places[n++] = addr;
+	places[n].addr = addr;
+	places[n++].wr_id = wr_id;
 	return true;
 }
 
@@ -695,14 +726,14 @@ static void piece_begins(const struct ibv_send_wr *wr,
 			 const struct ibv_sge *sge)
 {
 	static unsigned int looked_at;
-	static bool told;
 	bool wrong = false;
 	struct under_way *new;
 
-	/* A slot begins where the first piece of a message begins. */
-	if (slots && looked_at != started)
-		wrong = !is_slot(sge->addr);
-	looked_at = started;
+	/* A slot begins where the first piece of a message has bytes. */
+	if (slots && sge->length && looked_at != started) {
+		wrong = !is_slot(sge->addr, wr->wr_id);
+		looked_at = started;
+	}
 	if (pieces == MOST_PIECES)	/* the oldest has to go */
 		memmove(under_way, under_way + 1, --pieces * sizeof(*new));
 	new = &under_way[pieces];
@@ -712,13 +743,12 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	/* The program may use the bytes of an inline send again at once. */
 	new->length = wr->send_flags & IBV_SEND_INLINE ? 0 : sge->length;
 	new->sum = sum_of(new->addr, new->length);
-	/* Told once: what is not a SEND comes here often, see wr_set_sge(). */
+	/* What is not a SEND comes here often, see wr_set_sge(). */
 	for (int i = 0; i < pieces; i++)
 		if (polls && under_way[i].addr == new->addr && new->length)
 			wrong = true;
-	if (wrong && !told)
-		tell(REUSED);
-	told |= wrong;
+	if (wrong)
+		tell_first(REUSED);
 	pieces++;
 }
 
@@ -726,6 +756,14 @@ static void write_begins(unsigned int flags)
 {
 	tell(WRITES);
 	writes += !!(flags & IBV_SEND_SIGNALED);
+}
+
+static void send_counts(unsigned int flags)
+{
+	tell(SENT);
+	if (!(flags & IBV_SEND_SIGNALED))
+		tell_first(SILENT);
+	sends++;
 }
 
 static void send_begins(const struct ibv_send_wr *wr)
@@ -739,8 +777,7 @@ static void send_begins(const struct ibv_send_wr *wr)
 		if (!(wr->send_flags & IBV_SEND_SIGNALED))
 			return;
 	} else if (wr->opcode == IBV_WR_SEND) {
-		tell(SENT);
-		sends++;
+		send_counts(wr->send_flags);
 	} else {
 		return;
 	}
@@ -787,6 +824,7 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 		tell(WRITTEN);
 	} else if (opcode == IBV_WC_RECV) {
 		credits += ntohl(imm);
+		receives--;
 		tell(RECEIVED);
 	}
 }
@@ -879,26 +917,57 @@ static void deliver(uint64_t wr_id)
 	held = left;
 }
 
-static uint64_t *lock_found;	/* where the last try finds the old value */
+/* The last atomic, and whether the program had the lock before it. */
+static struct {
+	const uint64_t *old_value;	/* where it is to come */
+	uint64_t compare_add;
+	bool had_lock;
+} last_atomic;
+static int atomics;	/* that are to complete */
 static bool has_lock;
 
-/* To be called for each request: only a COMPARE_AND_SWAP from 0 is a try. */
+/*
+ * To be called for each request. A COMPARE_AND_SWAP from 0 tries to take the
+ * lock. One from another number to 0 releases it, or a FETCH_AND_ADD of
+ * anything but 0; whether it does is known when its old value has come.
+ */
 static void try_begins(const struct ibv_send_wr *wr)
 {
-	const bool is_try = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP &&
-			    wr->wr.atomic.compare_add == 0 && wr->num_sge;
+	const bool swaps = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+	const uint64_t compare_add = wr->wr.atomic.compare_add;
 
-	if (is_try && has_lock)
+	if ((!swaps && wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD) ||
+	    !wr->num_sge)
+		return;
+	if (swaps && compare_add == 0 && has_lock)
 		tell(AGAIN);
-	has_lock = false;
-	lock_found = is_try ? memory_at(wr->sg_list) : NULL;
+	last_atomic.old_value = NULL;
+	if (wr->send_flags & IBV_SEND_SIGNALED) {
+		last_atomic.old_value = memory_at(wr->sg_list);
+		atomics++;
+	}
+	last_atomic.compare_add = compare_add;
+	last_atomic.had_lock = has_lock;
+	if (compare_add && !(swaps && wr->wr.atomic.swap))
+		has_lock = false;
 }
 
-/* The old value of the last try has come. It has worked if that is 0. */
+/* A request has completed. Was it the last atomic, and has that worked? */
 static void try_ends(enum ibv_wc_opcode opcode)
 {
-	if (opcode == IBV_WC_COMP_SWAP && lock_found)
-		has_lock = *lock_found == 0;
+	const uint64_t operand = last_atomic.compare_add;
+	const bool swaps = opcode == IBV_WC_COMP_SWAP;
+	uint64_t old;
+
+	if (!swaps && opcode != IBV_WC_FETCH_ADD)
+		return;
+	if (--atomics > 0 || !last_atomic.old_value)
+		return;
+	memcpy(&old, last_atomic.old_value, sizeof(old));
+	if (swaps && operand == 0)
+		has_lock = old == 0;
+	else if (swaps ? old != operand : old + operand != 0)
+		has_lock = last_atomic.had_lock;
 }
 
 struct ibv_device **ibv_get_device_list(int *count)
@@ -1067,7 +1136,6 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr,
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr)
 {
-	static bool told;
 	int err = error_of_request("ibv_post_send", wr->wr_id);
 
 	tell_once(POSTS);
@@ -1078,10 +1146,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	pthread_mutex_lock(&queues);
 	err = post(qp, wr, bad_wr);
 	pthread_mutex_unlock(&queues);
-	if (err == EINVAL && !told) {
-		told = true;
-		tell(REFUSED);
-	}
+	if (err == EINVAL)
+		tell_first(REFUSED);
 	return returned(err);
 }
 
@@ -1161,6 +1227,11 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 			return returned(err);
 		}
 		tell(RECEIVE);
+		pthread_mutex_lock(&queues);
+		receives++;
+		if (spoils && receives > spoils)
+			tell_first(STOCKS);
+		pthread_mutex_unlock(&queues);
 	}
 	return returned(0);
 }
@@ -1246,9 +1317,8 @@ static void wr_send(struct ibv_qp_ex *qp)
 
 	/* wr_complete() may refuse it. */
 	if (!refused) {
-		tell(SENT);
 		pthread_mutex_lock(&queues);
-		sends++;
+		send_counts(qp->wr_flags);
 		started++;
 		pthread_mutex_unlock(&queues);
 	}
@@ -1268,6 +1338,7 @@ static void wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey,
 {
 	building.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
 	building.wr.atomic.compare_add = compare;
+	building.wr.atomic.swap = swap;
 	real_wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap);
 }
 
@@ -1275,6 +1346,7 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey,
 				uint64_t remote_addr, uint64_t add)
 {
 	building.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	building.wr.atomic.compare_add = add;
 	real_wr_atomic_fetch_add(qp, rkey, remote_addr, add);
 }
 

@@ -69,7 +69,7 @@ check_sender() {
 # The program receives.
 check_receiver() {
 	local port=$1 size=$2 count=$3 complaint times && unset 'world[slots]'
-	world[spoil]=1 && start exercise "$port" "$size" "$count" && unset 'world[spoil]'
+	world[spoil]=4 && start exercise "$port" "$size" "$count" && unset 'world[spoil]'
 	peer source "$port" "$size" "$count" 10.9.0.1 && until_connected : "$size" || return
 	# Four messages are there before it takes the first.
 	expect 05.2 "four receives should be posted: four messages should come" until_peer four &&
@@ -83,8 +83,8 @@ check_receiver() {
 	complaint="$times messages were sent, and ${#found[@]} taken; $complaint"
 	if [[ $complaint == *': credits'* ]]; then
 		fail 05.5 "it gave more credits than it has posted receives" "$complaint"
-	elif ((value)); then
-		fail 05.5 "a message came, and no receive was posted" "$evidence"
+	elif ((value)) || told 40; then
+		fail 05.5 "a message came, and no receive was posted, or more than four were" "$evidence"
 	elif ((times < count)) || [[ $complaint == *'are missing' ]]; then
 		fail 05.5 "a credit should come for each of the $count messages, the last ones as well" \
 			"$complaint$ending"
