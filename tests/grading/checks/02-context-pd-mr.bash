@@ -137,8 +137,7 @@ whole_buffer() {
 	kernel mr && calls_of reg_mr
 	field mrlen "${objects[0]:-}"
 	evidence="${objects[*]:-no region}, access ${calls[*]##*access=}"
-	((${#objects[@]} == 1)) &&
-		[[ $value == "$length" && ${calls[*]##*access=0x} =~ ^3(\ 3)*$ ]]
+	((${#objects[@]} == 1)) && [[ $value == "$length" && ${calls[*]##*access=0x} =~ ^3(\ 3)*$ ]]
 }
 
 check_broken() {
@@ -146,5 +145,6 @@ check_broken() {
 	start broken "$length" && reach 02.5 registered &&
 		expect 02.5 "one region of $length bytes is needed, its rights unchanged" whole_buffer &&
 		go && finish && expect_status 02.5 0 || return
-	must_heed 02.5 "ibv_reg_mr() failed: it went on" ibv_reg_mr 1 '*' broken "$length" && ok 02.5
+	must_heed 02.5 "ibv_reg_mr() failed, and it went on" ibv_reg_mr 1 '*' broken "$length"
+	ok 02.5
 }
