@@ -389,7 +389,7 @@ static void tell_once(int word)
 	last = word;
 }
 
-/* The same, but only the first time. */
+/* Tell the grader this word, which is less than 64, but only the first time. */
 static void tell_first(int word)
 {
 	static bool told[64];
@@ -652,8 +652,8 @@ static struct ibv_mr *region_begins(struct ibv_mr *mr, uint64_t iova)
 	if (!mr)
 		return NULL;
 	if (regions == MOST_REGIONS)
-		give_up("the grader has room for 1000 regions, and this program"
-			" registers more\n");
+		give_up("this program registers more regions than the grader"
+			" has room for\n");
 	registered[regions].mr = mr;
 	registered[regions++].iova = iova;
 	return mr;
@@ -698,7 +698,8 @@ static uint32_t sum_of(uint64_t addr, uint32_t length)
 
 /*
  * A message is sent from @addr. A place counts as a slot if messages come from
- * no more of them than slots. Is it one, with the same @wr_id as before?
+ * no more of them than slots. If its @wr_id was another one before, the grader
+ * is told.
  */
 static bool is_slot(uint64_t addr, uint64_t wr_id)
 {
@@ -927,11 +928,12 @@ static int atomics;	/* that are to complete */
 static bool has_lock;
 
 /*
- * To be called for each request. A COMPARE_AND_SWAP from 0 tries to take the
- * lock. One from another number to 0 releases it, or a FETCH_AND_ADD of
- * anything but 0; whether it does is known when its old value has come.
+ * To be called for each request, of which atomics alone count. A
+ * COMPARE_AND_SWAP from 0 tries to take the lock. One from another number to 0
+ * releases it, or a FETCH_AND_ADD of anything but 0; whether it does is known
+ * when its old value has come.
  */
-static void try_begins(const struct ibv_send_wr *wr)
+static void atomic_begins(const struct ibv_send_wr *wr)
 {
 	const bool swaps = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 	const uint64_t compare_add = wr->wr.atomic.compare_add;
@@ -953,7 +955,7 @@ static void try_begins(const struct ibv_send_wr *wr)
 }
 
 /* A request has completed. Was it the last atomic, and has that worked? */
-static void try_ends(enum ibv_wc_opcode opcode)
+static void atomic_ends(enum ibv_wc_opcode opcode)
 {
 	const uint64_t operand = last_atomic.compare_add;
 	const bool swaps = opcode == IBV_WC_COMP_SWAP;
@@ -1091,7 +1093,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 					     wc[i].imm_data : 0);
 		deliver(wc[i].wr_id);
 		if (wc[i].status == IBV_WC_SUCCESS)
-			try_ends(wc[i].opcode);
+			atomic_ends(wc[i].opcode);
 		if (completion_fails(wc[i].opcode))
 			wc[i].status = IBV_WC_WR_FLUSH_ERR;
 		/* Of one that failed the status alone says so. */
@@ -1128,7 +1130,7 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	/* Without a *bad_wr the kernel has refused them all. */
 	for (; wr && !(err && (!*bad_wr || wr == *bad_wr)); wr = wr->next) {
 		send_begins(wr);
-		try_begins(wr);
+		atomic_begins(wr);
 	}
 	return err;
 }
@@ -1260,7 +1262,7 @@ static void take_extended(struct ibv_cq_ex *cq)
 				     ibv_wc_read_imm_data(cq) : 0);
 	deliver(cq->wr_id);
 	if (cq->status == IBV_WC_SUCCESS)
-		try_ends(ibv_wc_read_opcode(cq));
+		atomic_ends(ibv_wc_read_opcode(cq));
 	if (completion_fails(ibv_wc_read_opcode(cq)))
 		cq->status = IBV_WC_WR_FLUSH_ERR;
 }
@@ -1361,7 +1363,7 @@ static void built(struct ibv_qp_ex *qp, const struct ibv_sge *sge, size_t count)
 	building.sg_list = (struct ibv_sge *)sge;
 	building.num_sge = (int)count;
 	before_requests(&building);
-	try_begins(&building);
+	atomic_begins(&building);
 	building.opcode = IBV_WR_SEND;
 }
 

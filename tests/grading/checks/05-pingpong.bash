@@ -81,17 +81,17 @@ check_receiver() {
 	go && until_end
 	find_lines 'got [0-9]+ bytes .*' && times=$(grep -c '^sent ' "$peer_out")
 	complaint="$times messages were sent, and ${#found[@]} taken; $complaint"
+	if told 40; then fail 05.5 "more receives were posted at once than there are slots"; fi
 	if [[ $complaint == *': credits'* ]]; then
 		fail 05.5 "it gave more credits than it has posted receives" "$complaint"
-	elif ((value)) || told 40; then
-		fail 05.5 "a message came, and no receive was posted, or more than four were" "$evidence"
+	elif ((value)); then
+		fail 05.5 "a message came, and no receive was posted" "$evidence"
 	elif ((times < count)) || [[ $complaint == *'are missing' ]]; then
 		fail 05.5 "a credit should come for each of the $count messages, the last ones as well" \
 			"$complaint$ending"
 	fi
 	expect 05.5 "take() should get wc.wr_id and wc.byte_len, before the slot is posted again" \
-		right_numbers 'got [0-9]+ bytes 0x[0-9a-f]{8}' && expect_status 05.5 0
-	ok 05.5
+		right_numbers 'got [0-9]+ bytes 0x[0-9a-f]{8}' && expect_status 05.5 0 && ok 05.5
 }
 
 check_exercise() {
