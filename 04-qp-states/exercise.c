@@ -49,7 +49,7 @@ struct peer {
  * TODO 04.1: take the queue pair from RESET to INIT, on port PORT. Return what
  * ibv_modify_qp() returns: 0 or an errno value. See to_init() in qp_states.c.
  * Attributes that no TODO of this file names, such as rights and timers, may
- * have any value that works.
+ * have any value that the device accepts.
  */
 static int to_init(struct ibv_qp *qp)
 {

@@ -72,7 +72,7 @@ static void say_hello(struct rdma_conn_param *param, struct hello *hello,
  * Return 0, or -1 if it is not a hello: shorter than a struct hello, or without
  * the right magic. @data can be NULL if there is none. Anybody can send
  * anything, so the peer's text may lack the zero at its end. The text in @hello
- * must have it.
+ * must have it. After -1, @hello may hold anything.
  */
 static int read_hello(const void *data, size_t size, struct hello *hello)
 {
