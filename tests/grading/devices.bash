@@ -27,7 +27,7 @@ pretend() {
 
 # add_ports N: two more; the third one is the real one.
 add_ports() {
-	local ports=/sys/class/infiniband/${names[$1]}/ports gid=0000:0000:0000:0000:0000:ffff:ac03:0001
+	local ports=/sys/class/infiniband/${names[$1]}/ports gid=0000:0000:0000:0000:0000:ffff:c603:0001
 	local states=('3: ARMED' '5: ACTIVE_DEFER') i
 	if (($1 == 3)); then states[0]='4: ACTIVE'; elif (($1 == 4)); then states[1]='4: ACTIVE'; fi
 	if (($1 == 1 || $1 == 4)); then gid=fe80:0000:0000:0000:0000:0000:0000:00ff; fi
@@ -64,15 +64,17 @@ first_ipv4() {
 # IPv4, and of RoCE v1. 2 is the right one: at port 3, with a gap and one of RoCE v1 before its
 # first IPv4 GID of RoCE v2, whose index is the last that can be used. 3: right, too, at index 0,
 # with two ACTIVE ports; it comes after 2. 4: a right GID at its second ACTIVE port only. 5 and 6:
-# IPv6 alone, and one port. 5 comes before all that have three, and 6 comes last.
+# IPv6 alone, and one port. 5 comes before all that have three, and 6 comes last. 7 would be right,
+# and comes before 2, but cannot be opened either. `interfaces` has the interface of each.
 make_world() {
-	local digits=() interfaces=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() three=() entry gap share=60000 # the last one is for late()
-	random n 12 24 && world[closed]="$device $n" # from ENOMEM to EMFILE
+	local digits=() links=() devices=() address=() addresses=() order=() i n gone
+	local nets=() three=() entry gap error share=60000 # the last one is for late()
+	random error 12 24 # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
-	shuffle digits {0..6}
+	shuffle digits {0..7}
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
+	world[closed]="$device ${names[7]} $error"
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
 	((old = nets[0], net = nets[1], gone = 11 + last % 80, n = 256))
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
@@ -86,10 +88,10 @@ make_world() {
 	for i in {1,100}::ffff:a02:2 0:{1,100}::ffff:a02:2 0:0:{1,100}::ffff:a02:2 \
 		0:0:0:{1,100}:0:ffff:a02:2 ::100:ffff:a02:2; do addresses[1]+=" $i/64"; done
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
-	for i in 3 4; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
+	for i in 3 4 7; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
 	addresses[5]=fd00:200::1/64 addresses[6]=fd00:201::1/64
 	# A port that is kept from 1 is one at which 0 has a right GID.
-	shuffle order '1 0' 4
+	shuffle order '1 0' 4 7
 	for i in 5 ${order[*]} 2 3 6; do add_device "$i"; done
 	printf '%s\n' "${links[@]}" | ip -batch - || give_up "cannot make the interfaces of 01"
 	printf '%s\n' "${devices[@]}" | rdma -b - || give_up "cannot make the devices of 01"

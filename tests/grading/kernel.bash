@@ -154,11 +154,21 @@ has_keys() {
 	(((value & 0xffffffff) == $2)) && field rkey "$1" && (((value & 0xffffffff) == $3))
 }
 
-# has_region SIZE: is there a region of SIZE bytes?
+# has_region SIZE: is there a region of SIZE bytes, in the protection domain of a queue pair?
 has_region() {
+	local region domains=' '
+	kernel qp
+	for region in "${objects[@]}"; do
+		field pdn "$region" && domains+="$value "
+	done
 	kernel mr
 	evidence=${objects[*]:-no memory region}
-	[[ " ${objects[*]} " == *" mrlen $1 "* ]]
+	for region in "${objects[@]}"; do
+		[[ "$region " == *" mrlen $1 "* ]] && field pdn "$region" || continue
+		evidence="$region; the queue pairs are in domain${domains% }"
+		[[ $domains != *" $value "* ]] || return 0
+	done
+	return 1
 }
 
 # qp NAME FIELD VALUE...: has the queue pair that the program calls NAME these in the
@@ -313,13 +323,14 @@ watch_queries() { probe query rxe_query_qp 'mask=$arg3:x32' 'qp=$arg1'; }
 read_back() {
 	local hex='0[xX]([0-9a-fA-F]{6})' line right='' call mask all=0
 	local -A masks=()
-	# It may show other states before, and later. Nobody guesses both numbers with nine tries.
-	local skipped=$from lines=("${lines[@]:from}")
+	# It may show more, such as the state after the error, 6. But no number is another one then.
+	local lines=("${lines[@]:from}")
 	prints "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" || return
 	evidence="printed: ${found[*]}"
-	for line in "${found[@]:0:9}"; do
-		[[ $line =~ ^$1:\ state\ 3,\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] || continue
-		if ((16#${BASH_REMATCH[1]} == $2 && 16#${BASH_REMATCH[2]} == $3)); then right=1; fi
+	for line in "${found[@]}"; do
+		[[ $line =~ ^$1:\ state\ ([36]),\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
+			((16#${BASH_REMATCH[2]} == $2 && 16#${BASH_REMATCH[3]} == $3)) || return
+		if ((BASH_REMATCH[1] == 3)); then right=1; fi
 	done
 	[[ $right ]] || return
 	calls_of query
@@ -402,13 +413,38 @@ right_count() {
 	((${#objects[@]} == ${#granted[@]} && ${#calls[@]} >= ${#ask[@]}))
 }
 
-# Has each of them `length` bytes?
+# Has each region that was ever registered the same address for the peer (iova) as for the program?
+own_addresses() {
+	local region
+	calls_of reg_mr
+	for region in "${calls[@]}"; do
+		evidence="a region has another address for the peer (iova) than for the program: $region"
+		[[ $region =~ ^start=([0-9]+)\ .*\ iova=([0-9]+)\  ]] &&
+			[[ ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]] || return
+	done
+}
+
+# Are the regions and the domain gone, and has it released as many regions as it has registered?
+# Those of a thread that has ended are not listed, but are still there.
+all_deregistered() {
+	local registered
+	released mr pd && calls_of reg_mr || return
+	registered=${#calls[@]}
+	calls_of dereg_mr
+	evidence="$registered regions were registered, and ${#calls[@]} released"
+	((${#calls[@]} >= registered))
+}
+
+# Has each of them `length` bytes, and do all begin at the same address?
 right_length() {
 	local object
 	for object in "${objects[@]}"; do
 		field mrlen "$object" && evidence=$object
 		[[ $value == "$length" ]] || return 1
 	done
+	own_addresses || return
+	evidence="ibv_reg_mr(): ${calls[*]%% *}"
+	[[ ${calls[*]%% *} == "${calls[0]%% *}"*( "${calls[0]%% *}") ]]
 }
 
 # No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
@@ -422,6 +458,7 @@ watch_registrations() {
 		start='$arg2:u32' length='$arg4:u32' iova='$arg6:u32' access='$arg8:x32'
 	fi
 	probe reg_mr rxe_reg_user_mr "start=$start" "length=$length" "iova=$iova" "access=$access"
+	probe dereg_mr rxe_dereg_mr
 }
 
 # May the peer write, and do nothing else, whichever region and queue pair is the one that
@@ -592,12 +629,7 @@ watch_copies() {
 # addresses of the copies are those that the peer names, so each region must have its own.
 written() {
 	local region regions start end at length source sources
-	calls_of reg_mr
-	for region in "${calls[@]}"; do
-		evidence="a region has another address for the peer (iova) than for the program: $region"
-		[[ $region =~ ^start=([0-9]+)\ .*\ iova=([0-9]+)\  ]] &&
-			[[ ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]] || return
-	done
+	own_addresses || return
 	calls_of reg_mr "*length=$1 *"
 	# Nobody needs more than one.
 	regions=("${calls[@]:0:10}")

@@ -170,10 +170,27 @@ takes_all() {
 	evidence="all $sent are taken"
 }
 
-# Does it take all, and say so? It may arm a few times more, until it knows that it has them all.
+# Does it go on to its end now? A line of the student's own, which ends in the word "all", may have
+# come before it arms the queue or sleeps again. Who hangs at the end does not sleep, see sleeps_on().
+goes_to_its_end() {
+	for _ in {1..10}; do
+		if at_another; then
+			[[ ${lines[-1]} != *arming ]]
+			return
+		fi
+		if ! running; then return 0; fi
+		if sleeps_on; then return 1; fi
+		nap
+	done
+}
+
+# Does it take all, and then say so, instead of sleeping? It may arm a few times more, until it
+# knows that it has them all. Where arming takes its time, that is a sleep, too.
 takes_the_end() {
+	local instead=sleeps_on
+	if [[ ${world[late]:-} ]]; then instead=false; fi
 	for _ in {1..9}; do
-		if takes_all "$got" && until_line all; then return 0; fi
+		if takes_all "$got" && until_line all "$instead" && goes_to_its_end; then return 0; fi
 		at_another && at arming && go || return
 	done
 	return 1
@@ -320,11 +337,12 @@ goes_on() {
 	return 1
 }
 
-# sees_no_hello KIND: does the program, as a client, say that such an answer is no hello? It was a
-# server before, and what it did then is what a student is shown: so how the client has ended must
-# not count, or be shown.
+# sees_no_hello KIND SIZE: does the program, as a client, say that such an answer, of so many bytes,
+# is no hello? It was a server before, and what it did then is what a student is shown: so how the
+# client has ended must not count, or be shown.
 sees_no_hello() {
 	local asked=$said command=$shown_command result=0
+	world[private-data]=$2 # for the answer: `serve` has started its last program
 	ask "$1" && finish
 	prints_only 'refused: reason 28' 'refused: .*' 'refused.*' || result=1
 	said=$asked shown_command=$command status=0

@@ -194,8 +194,9 @@ stands_at() {
 	return 1
 }
 
-# until_line LINE: waits until the program has printed it, after those that were waited for
-# before. Not any longer when it has ended, or waits at another CHECKPOINT.
+# until_line LINE [COMMAND]: waits until the program has printed it, after those that were waited
+# for before. Not any longer when it has ended, or waits at another CHECKPOINT, or the command
+# holds.
 until_line() {
 	local ended='' i=$next_line
 	wait_begins
@@ -220,6 +221,8 @@ until_line() {
 			return 1
 		elif late || floods; then
 			timed_out=1
+			return 1
+		elif "${2:-false}"; then
 			return 1
 		fi
 		nap
@@ -318,6 +321,13 @@ asleep() {
 	done
 	describe_threads
 	return 1
+}
+
+# Does it sleep, and has done so since the last look?
+sleeps_on() {
+	local before=${wakings:-}
+	look_at_threads
+	[[ $sleeping && $wakings == "$before" ]] && describe_threads
 }
 
 # Has it woken up, and said so?
@@ -537,14 +547,13 @@ reads_freed() { printed '*@(UNKNOWN EVENT|1515870810|5a5a5a5a)*'; }
 # If it is not certain which lines count, `mixed` is set; and then `reading` can say that the
 # `whole` ones do, or `all`. Of all there are `most_found`. See expect().
 find_lines() {
-	local i before text joined=() all=() candidates=() first=$((${skipped:-0} + 1))
+	local i before text joined=() all=() candidates=()
 	local -A alone=()
 	found=() whole=()
 	if ((${#lines[@]} > 100)); then
-		# sed is faster. It must not see the lines that nobody has read yet, nor the first ones
-		# if a caller has taken them out of `lines`: `skipped` is how many these are.
-		lines_from candidates sed -nE "$first,$((first + ${#lines[@]} - 1)) { $no_colours
-			\\%($1)[[:space:]]*\$%p }" "$out"
+		# grep is faster.
+		printf '%s\n' "${lines[@]}" >"$log/text"
+		lines_from candidates grep -aE -- "($1)[[:space:]]*\$" "$log/text" || :
 	else
 		candidates=("${lines[@]}")
 	fi

@@ -11,13 +11,13 @@
  *
  * The five devices that are named by "three-ports" have three: their own is the
  * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
- * 172.3.0.1 and 172.4.0.1, but those of the last two devices are of IPv6. And
+ * 198.3.0.1 and 198.4.0.1, but those of the last two devices are of IPv6. And
  * of the third device the first port is ACTIVE, of the fourth one the second.
  * The first device has only ports that are ARMED, although its interface is up.
  * The second ports have no GIDs at all. The tables are smaller, because
  * ibv_query_gid_table() cannot ask for the GIDs of several tables of Soft-RoCE:
- * the length of an answer has 16 bits. The device that is named by "closed"
- * cannot be opened: the number behind it is the errno value.
+ * the length of an answer has 16 bits. The two devices that are named by
+ * "closed" cannot be opened: the number behind them is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1", or, if
@@ -101,12 +101,13 @@
  * What a READ or an atomic brings is there at once, too. Here it comes with the
  * completion, or, if it asks for none, with the next one.
  *
- * A request for a connection always has as many bytes of private data as a
- * packet has room for. Here they have as many as "private-data" says, a number
- * for each, one after the other: 255 changes nothing, and if it is 0, the
- * pointer is NULL. The grader is told if rdma_connect() has another number of
- * them than a struct hello of chapter 07 has bytes. If there is a "reason",
- * that is the status of each REJECTED: a server cannot choose it.
+ * A request for a connection, and a refusal, always have as many bytes of
+ * private data as a packet has room for. Here they have as many as
+ * "private-data" says, a number for each, one after the other: 255 changes
+ * nothing, and if it is 0, the pointer is NULL. The grader is told if
+ * rdma_connect() has another number of them than a struct hello of chapter 07
+ * has bytes. If there is a "reason", that is the status of each REJECTED: a
+ * server cannot choose it.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -145,7 +146,7 @@ static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 /* Names of devices. */
 #define WITH_THREE 5
 #define RIGHT 2		/* the place of the one to choose: LAST is its own */
-static char closed[64], with_three_ports[WITH_THREE][64];
+static char closed[2][64], with_three_ports[WITH_THREE][64];
 static unsigned int v1_net, sent, received, peer, slots, in_all;
 static unsigned long long key;
 
@@ -202,6 +203,7 @@ enum word {
 	RENAMED = 38,	/* a slot: it was sent with another wr_id before */
 	SILENT = 39,	/* a SEND that asks for no completion */
 	STOCKS = 40,	/* more receives are posted than there are slots */
+	GOES_ON = 41,	/* with an immediate value: see goes_on() */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -222,6 +224,12 @@ struct under_way {
 #define MOST_PIECES 64
 static struct under_way under_way[MOST_PIECES];
 static int pieces;
+/*
+ * The same for WRITEs that ask for no completion. Their bytes must not change
+ * either, before the completion of a later request says that they are sent.
+ */
+static struct under_way quiet[MOST_PIECES];
+static int quiet_pieces;
 static unsigned int sends, ended;
 static unsigned int started;	/* sends, and WRITEs that will complete */
 static unsigned int shown;	/* sends whose completions may be seen */
@@ -310,8 +318,8 @@ __attribute__((constructor)) static void read_settings(void)
 		if (strcmp(name, "spread") == 0) {
 			read = fscanf(file, "%d", &spread);
 		} else if (strcmp(name, "closed") == 0) {
-			read = fscanf(file, "%63s %d", closed,
-				      &closed_err) == 2;
+			read = fscanf(file, "%63s %63s %d", closed[0],
+				      closed[1], &closed_err) == 3;
 		} else if (strcmp(name, "three-ports") == 0) {
 			read = 1;
 			for (int i = 0; i < WITH_THREE; i++)
@@ -458,11 +466,11 @@ static bool completion_fails(enum ibv_wc_opcode opcode)
 	       (opcode == IBV_WC_RDMA_WRITE && error_of("WRITE"));
 }
 
-/* Make it the GID at @index of @port: that of 172.@net.0.1, or of fe80::ff. */
+/* Make it the GID at @index of @port: that of 198.@net.0.1, or of fe80::ff. */
 static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
 		      uint32_t index, unsigned char net)
 {
-	const unsigned char ipv4[16] = { [10] = 0xff, 0xff, 172, net, 0, 1 };
+	const unsigned char ipv4[16] = { [10] = 0xff, 0xff, 198, net, 0, 1 };
 	const unsigned char ipv6[16] = { 0xfe, 0x80, [15] = 0xff };
 
 	memcpy(entry->gid, net ? ipv4 : ipv6, sizeof(ipv4));
@@ -664,6 +672,8 @@ static void region_ends(const struct ibv_mr *mr)
 	for (int i = 0; i < regions; i++)
 		if (registered[i].mr == mr)
 			registered[i] = registered[--regions];
+	/* The memory may be gone soon, and nobody may read it then. */
+	quiet_pieces = 0;
 }
 
 /* The region with the key of @sge, or NULL. */
@@ -753,6 +763,29 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	pieces++;
 }
 
+static void quiet_begins(const struct ibv_send_wr *wr)
+{
+	if (wr->send_flags & (IBV_SEND_SIGNALED | IBV_SEND_INLINE))
+		return;
+	for (int i = 0; i < wr->num_sge && quiet_pieces < MOST_PIECES; i++) {
+		const struct ibv_sge *sge = &wr->sg_list[i];
+		struct under_way *new = &quiet[quiet_pieces++];
+
+		new->addr = (uintptr_t)memory_at(sge);
+		new->length = sge->length;
+		new->sum = sum_of(new->addr, new->length);
+	}
+}
+
+/* Some request has completed: before that, nothing may have changed. */
+static void quiet_ends(void)
+{
+	for (int i = 0; i < quiet_pieces; i++)
+		if (quiet[i].sum != sum_of(quiet[i].addr, quiet[i].length))
+			tell_first(CHANGED);
+	quiet_pieces = 0;
+}
+
 static void write_begins(unsigned int flags)
 {
 	tell(WRITES);
@@ -767,14 +800,31 @@ static void send_counts(unsigned int flags)
 	sends++;
 }
 
+/*
+ * A request with an immediate value is posted: those in 05 are the credits, and
+ * in 06 the answers. What comes after the failure is told, but only so often
+ * that it cannot fill the trace.
+ */
+static void goes_on(void)
+{
+	static int times;
+
+	if (failing.from && failing.calls >= failing.from && times++ < 64)
+		tell(GOES_ON);
+}
+
 static void send_begins(const struct ibv_send_wr *wr)
 {
+	if (wr->opcode == IBV_WR_SEND_WITH_IMM ||
+	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		goes_on();
 	if (wr->opcode == IBV_WR_RDMA_WRITE ||
 	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
 		if (wr->opcode == IBV_WR_RDMA_WRITE)
 			write_begins(wr->send_flags);
 		else	/* told as no WRITE: the answers of 06 have it */
 			writes++;
+		quiet_begins(wr);
 		if (!(wr->send_flags & IBV_SEND_SIGNALED))
 			return;
 	} else if (wr->opcode == IBV_WR_SEND) {
@@ -811,6 +861,8 @@ static unsigned int send_ends(uint64_t wr_id)
 static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 			 __be32 imm)
 {
+	if (!(opcode & IBV_WC_RECV))
+		quiet_ends();
 	if (opcode == IBV_WC_SEND) {
 		const unsigned int send = send_ends(wr_id);
 
@@ -986,8 +1038,9 @@ struct ibv_device **ibv_get_device_list(int *count)
 }
 
 /*
- * Does the program wait although it could send? One that could not may take the
- * completions of all that are under way then, before it sends again.
+ * Does the program wait although it could send? One that could not is shown
+ * the completion of one send, if all slots were in use, and may take all that a
+ * single poll brings. Otherwise it may take those of all that are under way.
  */
 static bool too_early(void)
 {
@@ -998,7 +1051,8 @@ static bool too_early(void)
 	struct timespec now;
 
 	if (!could_send)
-		shown = sends - ended;
+		shown = sends - ended == slots && sends < in_all ?
+			1 : sends - ended;
 	if (!could_send || shown || sends == 0) {
 		end = early = 0;
 		return false;
@@ -1364,6 +1418,8 @@ static void built(struct ibv_qp_ex *qp, const struct ibv_sge *sge, size_t count)
 	building.num_sge = (int)count;
 	before_requests(&building);
 	atomic_begins(&building);
+	if (building.opcode == IBV_WR_RDMA_WRITE)
+		quiet_begins(&building);
 	building.opcode = IBV_WR_SEND;
 }
 
@@ -1373,6 +1429,7 @@ static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey,
 	pthread_mutex_lock(&queues);
 	write_begins(qp->wr_flags);
 	started += !!(qp->wr_flags & IBV_SEND_SIGNALED);
+	building.opcode = IBV_WR_RDMA_WRITE;
 	pthread_mutex_unlock(&queues);
 	real_wr_rdma_write(qp, rkey, remote_addr);
 }
@@ -1530,7 +1587,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct verbs_context *verbs;
 
 	read_settings();
-	if (strcmp(closed, device->name) == 0) {
+	if (strcmp(closed[0], device->name) == 0 ||
+	    strcmp(closed[1], device->name) == 0) {
 		errno = closed_err;
 		return NULL;
 	}
@@ -1784,8 +1842,9 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	err = real(channel, event);
 	if (err == 0)
 		tell(TAKEN);
-	if (err == 0 && (*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST &&
-	    requests < sizes)
+	if (err == 0 && requests < sizes &&
+	    ((*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST ||
+	     (*event)->event == RDMA_CM_EVENT_REJECTED))
 		size = data_sizes[requests++];
 	if (err == 0 && (*event)->event == RDMA_CM_EVENT_REJECTED && reason)
 		(*event)->status = reason;
@@ -1833,6 +1892,9 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 	int err;
 
 	*(void **)&real = dlsym(RTLD_NEXT, "rdma_ack_cm_event");
+	/* It is freed now. A program must not see that it still looks whole. */
+	if (event)
+		memset(event, NO_NUMBER & 0xff, sizeof(*event));
 	err = real(event);
 	if (!err)
 		tell(RETURNED);

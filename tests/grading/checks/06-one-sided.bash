@@ -112,7 +112,7 @@ check_exercise() {
 	reading=whole find_lines 'got 0x[0-9a-f]{8}'
 	if ((${#found[@]} >= prepared - 1 + nth)); then fail 06.2 "post_receive() failed unnoticed"; fi
 	must_heed 06.2 "a receive has failed, and receive_nonce() did not return -1" \
-		RECV $((nth + 1)) '*' exercise "${args[@]}"
+		RECV $((nth * 4)) '*' exercise "${args[@]}"
 	[[ ${verdict[06.3]:-} == fail ]] || must_heed 06.2 \
 		"the WRITE of an answer has failed, and receive_nonce() did not return -1" \
 		WRITE "$nth" '*' exercise "${args[@]}"
@@ -133,8 +133,8 @@ check_exercise() {
 check_broken() {
 	local pieces rest size
 	random pieces 27 35 && random rest 1 99 && watch_registrations && watch_copies
-	# The last piece is shorter than the others, and then it is not.
-	for size in $((pieces * 1000 + rest)) $((pieces * 1000)); do
+	# The last piece is the only one, or shorter than the others, and then it is not.
+	for size in "$rest" $((pieces * 1000 + rest)) $((pieces * 1000)); do
 		start broken "$size" && reach 06.7 registered &&
 			expect 06.7 "there should be a region of $size bytes" has_region "$size" || return
 		finish && find_lines "arrived: $size bytes"
