@@ -2,17 +2,17 @@
  * cm_peer.c - the other side of the exercise of chapter 07
  *
  *	cm_peer client PORT VERSION KIND ADDRESS
- *	cm_peer server PORT accept|refuse|empty|magic=WORD|silent
+ *	cm_peer server PORT accept|empty|magic=WORD|silent|WORD
  *
  * client: asks with private data of KIND: a `hello` with VERSION, the same with
  * WORD as its magic (`magic=WORD`, four letters), or `none`. Prints what it got
  * for an answer.
  *
  * server: accepts one client with an empty text, as the server of the exercise
- * does, or refuses it, both with a random version. The others refuse it: with
- * version 0 and an empty text (empty), with WORD as its magic (magic=WORD), or
- * without data (silent). Prints what the client has asked,
- * and what it was told.
+ * does, or refuses it (any other WORD), both with a random version. The others
+ * refuse it: with version 0 and an empty text (empty), with WORD as its magic
+ * (magic=WORD), or without data (silent). Prints what the client has asked, and
+ * what it was told.
  *
  * Other texts are random, and have no zero at their end. Behind the hello,
  * there are more letters.

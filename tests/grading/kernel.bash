@@ -323,7 +323,7 @@ watch_queries() { probe query rxe_query_qp 'mask=$arg3:x32' 'qp=$arg1'; }
 read_back() {
 	local hex='0[xX]([0-9a-fA-F]{6})' line right='' call mask all=0
 	local -A masks=()
-	# It may show more, such as the state after the error, 6. But no number is another one then.
+	# It may show more, such as the state after the error, 6. But the PSNs are the same then.
 	local lines=("${lines[@]:from}")
 	prints "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" || return
 	evidence="printed: ${found[*]}"
@@ -416,12 +416,13 @@ right_count() {
 # Has each region that was ever registered the same address for the peer (iova) as for the program?
 own_addresses() {
 	local region
-	calls_of reg_mr
+	calls_of reg_mr || return
 	for region in "${calls[@]}"; do
 		evidence="a region has another address for the peer (iova) than for the program: $region"
 		[[ $region =~ ^start=([0-9]+)\ .*\ iova=([0-9]+)\  ]] &&
 			[[ ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]] || return
 	done
+	evidence=''
 }
 
 # Are the regions and the domain gone, and has it released as many regions as it has registered?
@@ -430,21 +431,23 @@ all_deregistered() {
 	local registered
 	released mr pd && calls_of reg_mr || return
 	registered=${#calls[@]}
-	calls_of dereg_mr
+	evidence=''
+	calls_of dereg_mr || return
 	evidence="$registered regions were registered, and ${#calls[@]} released"
 	((${#calls[@]} >= registered))
 }
 
 # Has each of them `length` bytes, and do all begin at the same address?
 right_length() {
-	local object
+	local object first
 	for object in "${objects[@]}"; do
 		field mrlen "$object" && evidence=$object
 		[[ $value == "$length" ]] || return 1
 	done
 	own_addresses || return
+	first=${calls[0]:-}
 	evidence="ibv_reg_mr(): ${calls[*]%% *}"
-	[[ ${calls[*]%% *} == "${calls[0]%% *}"*( "${calls[0]%% *}") ]]
+	[[ ${calls[*]%% *} == "${first%% *}"*( "${first%% *}") ]]
 }
 
 # No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE

@@ -45,6 +45,7 @@ forget_program() {
 	kernel_view=''	# what the kernel had of it when it was stopped
 	looker_pids=' '	# of processes of our own that have asked the driver meanwhile
 	most_threads=0	# that look_at_threads() has seen at once, of its processes as well
+	wakings=0 sleeping=''	# at its last look
 }
 
 # What a program has written is there for no other run.
@@ -323,11 +324,13 @@ asleep() {
 	return 1
 }
 
-# Does it sleep, and has done so since the last look?
+# Does it wait for an event, and did it at the last look, and was not awake meanwhile? A number in
+# `where` is another system call, or a page fault, which may last for a moment.
 sleeps_on() {
-	local before=${wakings:-}
+	local before=$wakings slept=$sleeping
 	look_at_threads
-	[[ $sleeping && $wakings == "$before" ]] && describe_threads
+	[[ $slept && $sleeping && $wakings == "$before" && " $where" != *' '[-0-9]* ]] &&
+		describe_threads
 }
 
 # Has it woken up, and said so?

@@ -164,7 +164,7 @@ static struct {
 	int from, err, calls;
 } failing;
 
-/* Bytes of private data, of each request for a connection. */
+/* Bytes of private data, of each request for a connection, and refusal. */
 #define REQUESTS 64
 static int data_sizes[REQUESTS];
 static int sizes, requests;
@@ -673,7 +673,9 @@ static void region_ends(const struct ibv_mr *mr)
 		if (registered[i].mr == mr)
 			registered[i] = registered[--regions];
 	/* The memory may be gone soon, and nobody may read it then. */
+	pthread_mutex_lock(&queues);
 	quiet_pieces = 0;
+	pthread_mutex_unlock(&queues);
 }
 
 /* The region with the key of @sge, or NULL. */
@@ -1719,7 +1721,8 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return returned(err ? err : result);
 }
 
-static bool was_in_err;	/* a queue pair has been, and is set up again */
+static bool was_in_err;	/* a queue pair has been */
+static bool is_set_up_again;	/* such a queue pair, from RESET on */
 
 /*
  * Does each attribute that @mask names fit into its bits, and the P_Key index
@@ -1755,6 +1758,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if ((mask & IBV_QP_STATE) && attr->qp_state <= IBV_QPS_RTS) {
 		tell(STEP + (int)attr->qp_state);
 		err = error_of(names[attr->qp_state][was_in_err]);
+		if (was_in_err)
+			is_set_up_again = true;
 	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR) {
 		was_in_err = true;
 	}
@@ -1786,7 +1791,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	 * struct there is the state that was asked for last, which need not be
 	 * the one that the device is in: who has asked the device prints that.
 	 */
-	if (sent && !was_in_err) {
+	if (sent && !is_set_up_again) {
 		if (qp->state == IBV_QPS_RTS)
 			qp->state = IBV_QPS_UNKNOWN;
 		attr->sq_psn = (attr->sq_psn + sent) & 0xffffff;

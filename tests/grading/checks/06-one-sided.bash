@@ -94,7 +94,7 @@ check_exercise() {
 	watch_registrations && watch_modify && random port 20000 30000
 	random size 65537 70000 && ((size |= 1)) # more than 16 bits can say, and odd
 	random iters 34 40 # more than a queue has room for: each has to be posted again
-	world[lag]=300 && random rounds 20 40 && random others 10 20 && random nth 1 8
+	world[lag]=300 && random rounds 20 40 && random others 10 20 && random nth 1 8 && random n 2 32
 	peer write "$port" "$size" "$iters" && until_peer_listens
 	check_write "$port" "$size" "$iters" 10.9.0.1 && random size 17 60 && # inline, if there is room
 		check_write $((port + 1)) "$size" $((iters - 16)) && ok 06.3
@@ -112,7 +112,7 @@ check_exercise() {
 	reading=whole find_lines 'got 0x[0-9a-f]{8}'
 	if ((${#found[@]} >= prepared - 1 + nth)); then fail 06.2 "post_receive() failed unnoticed"; fi
 	must_heed 06.2 "a receive has failed, and receive_nonce() did not return -1" \
-		RECV $((nth * 4)) '*' exercise "${args[@]}"
+		RECV "$n" '*' exercise "${args[@]}"
 	[[ ${verdict[06.3]:-} == fail ]] || must_heed 06.2 \
 		"the WRITE of an answer has failed, and receive_nonce() did not return -1" \
 		WRITE "$nth" '*' exercise "${args[@]}"
