@@ -734,6 +734,15 @@ static bool is_slot(uint64_t addr, uint64_t wr_id)
 	return true;
 }
 
+/* Which bytes @sge has. Those of an @inlined one may be used again at once. */
+static void remember(struct under_way *new, const struct ibv_sge *sge,
+		     bool inlined)
+{
+	new->addr = (uintptr_t)memory_at(sge);
+	new->length = inlined ? 0 : sge->length;
+	new->sum = sum_of(new->addr, new->length);
+}
+
 /* One piece of a send; most have one. */
 static void piece_begins(const struct ibv_send_wr *wr,
 			 const struct ibv_sge *sge)
@@ -752,10 +761,7 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	new = &under_way[pieces];
 	new->wr_id = wr->wr_id;
 	new->send = started;
-	new->addr = (uintptr_t)memory_at(sge);
-	/* The program may use the bytes of an inline send again at once. */
-	new->length = wr->send_flags & IBV_SEND_INLINE ? 0 : sge->length;
-	new->sum = sum_of(new->addr, new->length);
+	remember(new, sge, wr->send_flags & IBV_SEND_INLINE);
 	/* What is not a SEND comes here often, see wr_set_sge(). */
 	for (int i = 0; i < pieces; i++)
 		if (polls && under_way[i].addr == new->addr && new->length)
@@ -767,16 +773,11 @@ static void piece_begins(const struct ibv_send_wr *wr,
 
 static void quiet_begins(const struct ibv_send_wr *wr)
 {
-	if (wr->send_flags & (IBV_SEND_SIGNALED | IBV_SEND_INLINE))
+	if (wr->send_flags & IBV_SEND_SIGNALED)
 		return;
-	for (int i = 0; i < wr->num_sge && quiet_pieces < MOST_PIECES; i++) {
-		const struct ibv_sge *sge = &wr->sg_list[i];
-		struct under_way *new = &quiet[quiet_pieces++];
-
-		new->addr = (uintptr_t)memory_at(sge);
-		new->length = sge->length;
-		new->sum = sum_of(new->addr, new->length);
-	}
+	for (int i = 0; i < wr->num_sge && quiet_pieces < MOST_PIECES; i++)
+		remember(&quiet[quiet_pieces++], &wr->sg_list[i],
+			 wr->send_flags & IBV_SEND_INLINE);
 }
 
 /* Some request has completed: before that, nothing may have changed. */
