@@ -70,8 +70,8 @@ static bool is_ipv4_v2(const struct ibv_gid_entry *entry)
 /*
  * TODO 01.3: find the port's first GID for which is_ipv4_v2() is true, and put
  * it into *@gid. Return 0, or -1 if there is none. The table has gid_tbl_len
- * entries, see ibv_query_port(3), and gaps, and only the first GID_INDEXES of
- * them can be used. See read_gids() in devices.c.
+ * entries, see ibv_query_port(3). Only the first GID_INDEXES can be used, and
+ * an entry without a GID cannot be queried. See read_gids() in devices.c.
  */
 static int find_gid(struct ibv_context *context, int port,
 		    struct ibv_gid_entry *gid)
