@@ -227,14 +227,16 @@ no_probes() {
 
 # A program that filters its own system calls, or those of a child, may keep world.c from telling
 # what it sees: by seccomp(2), Landlock, system call user dispatch, or ptrace(2). Not every kernel
-# has all of these functions; then nobody is caught by them.
+# has all of these functions; then nobody is caught by them. They are watched for all programs.
 watch_filters() {
 	local function i=0
-	for function in do_seccomp set_syscall_user_dispatch __ptrace_link \
-		__{x64,arm64,ia32}_sys_landlock_restrict_self; do
-		((i += 1))
-		(probe "filtered$i" "$function") 2>/dev/null || :
-	done
+	if [[ ! -e $tracing/events/filters ]]; then
+		for function in do_seccomp set_syscall_user_dispatch __ptrace_link \
+			__{x64,arm64,ia32}_sys_landlock_restrict_self; do
+			echo "p:filters/filtered$((++i)) $function" >>"$tracing/kprobe_events" || :
+		done 2>/dev/null
+		echo 1 >"$tracing/events/filters/enable" || exit "$own_fault"
+	fi
 	count_filters
 	filters_before=$filters
 }

@@ -47,10 +47,11 @@
  * programs take events until there are none; once one has failed, all of them
  * do. ibv_modify_qp() has the name of the state that it is to reach, and
  * "again-" before it if a queue pair has been taken to ERR meanwhile. Of
- * ibv_post_recv() each request in a list counts. If "completion" fails, a
- * completion has no success, and if "SEND", "RECV" or "WRITE" does, one of a
- * send, a receive or an RDMA WRITE; if rdma_get_cm_event() does, it says of an
- * address that was resolved that it was not.
+ * ibv_post_recv(), which stands for ibv_post_srq_recv() as well, each request in
+ * a list counts. If "completion" fails, a completion has no success, and if
+ * "SEND", "RECV" or "WRITE" does, one of a send, a receive or an RDMA WRITE; if
+ * rdma_get_cm_event() does, it says of an address that was resolved that it was
+ * not.
  *
  * While a send or a WRITE is under way, its bytes must not change, and nothing
  * else may be sent from there. On Soft-RoCE it is complete at once, so no harm
@@ -270,6 +271,8 @@ static int (*real_post_send)(struct ibv_qp *, struct ibv_send_wr *,
 static int (*real_req_notify_cq)(struct ibv_cq *, int);
 static int (*real_post_recv)(struct ibv_qp *, struct ibv_recv_wr *,
 			     struct ibv_recv_wr **);
+static int (*real_post_srq_recv)(struct ibv_srq *, struct ibv_recv_wr *,
+				 struct ibv_recv_wr **);
 static int (*real_query_device_ex)(struct ibv_context *,
 				   const struct ibv_query_device_ex_input *,
 				   struct ibv_device_attr_ex *, size_t);
@@ -1268,8 +1271,9 @@ static void spoil(const struct ibv_sge *sge)
 	memset(memory_at(sge), 0xa5, length);
 }
 
-static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
-		     struct ibv_recv_wr **bad_wr)
+/* Into the receive queue of @qp, or, if that is NULL, into the shared one. */
+static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq,
+			 struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	for (; wr; wr = wr->next) {
 		struct ibv_recv_wr alone = *wr, *bad;
@@ -1279,7 +1283,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		if (!err) {
 			for (int i = 0; spoils && i < wr->num_sge; i++)
 				spoil(&wr->sg_list[i]);
-			err = real_post_recv(qp, &alone, &bad);
+			err = qp ? real_post_recv(qp, &alone, &bad) :
+				   real_post_srq_recv(srq, &alone, &bad);
 		}
 		if (err) {
 			*bad_wr = wr;
@@ -1293,6 +1298,18 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		pthread_mutex_unlock(&queues);
 	}
 	return returned(0);
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		     struct ibv_recv_wr **bad_wr)
+{
+	return post_receives(qp, NULL, wr, bad_wr);
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			 struct ibv_recv_wr **bad_wr)
+{
+	return post_receives(NULL, srq, wr, bad_wr);
 }
 
 static int query_device_ex(struct ibv_context *context,
@@ -1615,6 +1632,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	context->ops.post_send = post_send;
 	real_post_recv = context->ops.post_recv;
 	context->ops.post_recv = post_recv;
+	real_post_srq_recv = context->ops.post_srq_recv;
+	context->ops.post_srq_recv = post_srq_recv;
 	verbs = verbs_get_ctx(context);
 	if (verbs) {
 		real_query_device_ex = verbs->query_device_ex;
