@@ -80,8 +80,8 @@ static int to_rts(struct ibv_qp *qp, uint32_t psn)
 /*
  * TODO 04.4: ask the device for the state and for both PSNs, and print them as
  * "NAME: state 3, sq_psn 0x111111, rq_psn 0x222222": the state as a number, the
- * PSNs in six hex digits. Name at least these three in the mask. If asking
- * fails, print no such line. See show() in qp_errors.c.
+ * PSNs in six hex digits. Name at least these three, in one mask or in several.
+ * If asking fails, print no such line. See show() in qp_errors.c.
  */
 static void read_back(const char *name, struct ibv_qp *qp)
 {

@@ -7,7 +7,7 @@
  * that holds an IPv4 address; pass over devices that can't be opened. If there
  * is no such device, the exit status is 77, also if other devices exist. If a
  * port cannot be queried, the device has no further ports. If a GID cannot be
- * queried, pass over its entry.
+ * queried, pass over its entry, whatever the error is.
  *
  * devices.c does everything that you need, but chooses differently: it accepts
  * the best GID of the first ACTIVE port, even one without IPv4. Write the
