@@ -384,16 +384,20 @@ tried_again() { granted_too_much && calls_of asked && ((${#calls[@]} > ${#ask[@]
 # or each may come more than once: how many regions there are is another question. Those in
 # `refused` it must not grant.
 right_flags() {
-	local letters flags i=0 want=() asked
+	local letters flags i=0 want=() asked missing=''
 	calls_of asked
 	asked=${#calls[@]}
 	! granted_too_much || return
 	for letters in "${granted[@]}"; do
 		access_flags "$letters"
 		want+=("$flags")
-		if [[ ${calls[i]:-} == *access=$flags ]]; then ((i += 1)); fi
+		if [[ ${calls[i]:-} == *access=$flags ]]; then
+			((i += 1))
+		else
+			missing=${missing:-"; the first that is missing is $flags, of $letters"}
+		fi
 	done
-	evidence="ibv_reg_mr(): ${calls[*]##*access=}; asked for: ${want[*]}"
+	evidence="ibv_reg_mr() got ${calls[*]##*access=}, and should get ${want[*]}$missing"
 	# The kernel refuses some flags before the driver sees them. A refused call may be made again.
 	if ((i && i < ${#granted[@]} && asked - ${#calls[@]} > ${#refused[@]})); then
 		evidence+="; $((asked - ${#calls[@]})) calls were refused"
