@@ -191,8 +191,9 @@ takes_the_end() {
 	local instead=sleeps_on
 	if [[ ${world[late]:-} ]]; then instead=false; fi
 	for _ in {1..9}; do
-		if takes_all "$got" && until_line all "$instead" && goes_to_its_end "$instead"; then
-			return 0
+		if takes_all "$got"; then
+			if until_line all "$instead" && goes_to_its_end "$instead"; then return 0; fi
+			[[ $evidence == all* ]] || evidence="all $sent are taken, and $evidence"
 		fi
 		at_another && at arming && go || return
 	done
