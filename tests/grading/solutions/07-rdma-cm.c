@@ -93,7 +93,7 @@ static int read_hello(const void *data, size_t size, struct hello *hello)
  * say_hello() with a struct hello and a struct rdma_conn_param of your own, and
  * give rdma_reject() the pointer and the length that are then in the latter.
  * The client gets all bytes of the struct, so set the text, too: any words of
- * at most 23 bytes, with a zero at their end. Return what rdma_reject()
+ * at most 23 bytes, and zeros behind them. Return what rdma_reject()
  * returns.
  */
 static int refuse(struct rdma_cm_id *id, uint32_t version)
@@ -115,8 +115,8 @@ static int refuse(struct rdma_cm_id *id, uint32_t version)
  * the peer, an unsigned number, and its text, which can be empty. Otherwise
  * print "refused: reason R" with the status of the event. Private data is in
  * event->param.conn. The text of a peer can hold any bytes, and a terminal
- * obeys some of them. Here you may print the text as it is. In a program of
- * your own, use printable() of common/address.h.
+ * obeys some of them. A program of your own should use printable() of
+ * common/address.h. Here you may also print the text as it is.
  */
 static void print_refusal(const struct rdma_cm_event *event)
 {
