@@ -47,8 +47,8 @@
  * programs take events until there are none; once one has failed, all of them
  * do. ibv_modify_qp() has the name of the state that it is to reach, and
  * "again-" before it if a queue pair has been taken to ERR meanwhile. Of
- * ibv_post_recv(), which stands for ibv_post_srq_recv() as well, each request in
- * a list counts. If "completion" fails, a completion has no success, and if
+ * ibv_post_recv(), which stands for ibv_post_srq_recv() as well, each request
+ * in a list counts. If "completion" fails, a completion has no success, and if
  * "SEND", "RECV" or "WRITE" does, one of a send, a receive or an RDMA WRITE; if
  * rdma_get_cm_event() does, it says of an address that was resolved that it was
  * not.
