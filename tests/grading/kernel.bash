@@ -227,7 +227,7 @@ no_probes() {
 
 # A program that filters its own system calls, or those of a child, may keep world.c from telling
 # what it sees: by seccomp(2), Landlock, system call user dispatch, or ptrace(2). Not every kernel
-# has all of these functions; then nobody is caught by them. They are watched for all programs.
+# has all of these functions; then nobody is caught by them. They stay watched for later programs.
 watch_filters() {
 	local function i=0
 	if [[ ! -e $tracing/events/filters ]]; then

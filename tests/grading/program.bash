@@ -130,7 +130,7 @@ floods() { ((${#lines[@]} > most_lines)); }
 
 # alive PID: does this child of ours go on? If two children end at about the same time, bash
 # may not notice the second one, which stays in /proc as a zombie until something else ends.
-# A zombie that still has a second thread does go on. A process that is none has a program.
+# A zombie that still has a second thread does go on. A process that has a program is no zombie.
 alive() {
 	local stat='' fields
 	if [[ -e /proc/$1/exe ]]; then return 0; fi
@@ -551,7 +551,7 @@ find_lines() {
 	local -A alone=()
 	found=() whole=()
 	printf '%s\n' "${lines[@]}" >"$log/text"
-	# What stands before it, the mark, and it. Bash would take a millisecond for each expression.
+	# sed prints what stands before it, the mark, and it. Bash would take a millisecond a line.
 	lines_from split sed -nE "y/$begin$mark/??/
 		s$begin^($1)[[:space:]]*\$$begin$mark\\1${begin}p; t
 		s$begin^(.*)($1)[[:space:]]*\$$begin\\1$mark\\2${begin}p" "$log/text"
@@ -566,12 +566,11 @@ find_lines() {
 	fi
 	for line in "${split[@]}"; do
 		before=${line%%"$mark"*} text=${line#*"$mark"}
-		if [[ ! $before || ! ${alone[=$text]:-} ]]; then
-			all+=("$text")
-		fi
+		[[ ! $before || ! ${alone[=$text]:-} ]] || continue
+		all+=("$text")
 		if [[ $before == *[-[:alnum:]] ]]; then
 			joined+=("$text")
-		elif [[ ! $before || ! ${alone[=$text]:-} ]]; then
+		else
 			found+=("$text")
 		fi
 	done

@@ -41,7 +41,7 @@
 
 /*
  * TODO 02.1: return the access flags that the letters in @rights stand for, or
- * -1 if one of them is not L, W, R, A or -. If there are none, return 0.
+ * -1 if one of them is not L, W, R, A or -. If there are no letters, return 0.
  * Read register_all() in context_pd_mr.c: it combines flags, too.
  */
 static int access_flags(const char *rights)

@@ -284,9 +284,9 @@ static int send_all(const struct side *side, int count)
  * TODO 05.5: receive @count messages. Give each to take(), with its slot, which
  * is wc.wr_id, and its length, which is wc.byte_len. Then post that receive
  * again, and after that give the peer a credit for it. Credits may go together,
- * but give them at the latest when SLOTS messages have come since the last. In
- * the end the peer must have got one for each message, also for the last ones.
- * The credits have completions, too, which come to the same queue. They are not
+ * but give them after SLOTS messages at the latest. In the end the peer must
+ * have got one for each message, also for the last ones. The credits that you
+ * send have completions, too, which come to the same queue. They are not
  * messages, so go on to the next completion if the opcode is not IBV_WC_RECV.
  * Return 0, or -1 if anything failed. See transfer() in pingpong.c.
  */
