@@ -1,5 +1,5 @@
-# Exercises and grading: what docs/teaching.md promises. On the machine; each guest is
-# one of the grader's.
+# Exercises and grading: what docs/teaching.md and docs/grader.md promise. On the
+# machine; each guest is one of the grader's.
 
 load helpers
 
