@@ -91,7 +91,10 @@ static int arm(struct ibv_cq *cq)
 		      "ibv_req_notify_cq");
 }
 
-/* Sleep until an event comes, take and acknowledge it. Returns 0, or -1. */
+/*
+ * Sleep until an event comes, take it and acknowledge it. Returns 0, or -1
+ * after an error message, also if none comes within DEADLINE_MS.
+ */
 static int sleep_until_event(struct ibv_comp_channel *channel,
 			     struct counts *counts)
 {
@@ -264,7 +267,7 @@ int main(int argc, char *argv[])
 		goto out;
 	printf("  the messages have arrived\n");
 
-	/* 6. Sleep until the event comes, take it, acknowledge it. */
+	/* 6. The event is there already: take it, acknowledge it. */
 	if (sleep_until_event(channel, &by_hand))
 		goto out;
 	printf("  woken by an event, acknowledged\n");

@@ -216,7 +216,10 @@ static int wait_awake(struct waiter *w, int want)
 	return 0;
 }
 
-/* Let one wake-up get lost, and show that the next message brings both. */
+/*
+ * Let one wake-up get lost, and show that the next message brings both. @w is a
+ * copy, so that each experiment begins with the same counts.
+ */
 static int show_wrong(struct waiter w)
 {
 	bool woken;
@@ -225,7 +228,7 @@ static int show_wrong(struct waiter w)
 	if (wait_wrong(&w, 1))
 		return -1;
 	if (w.completions) {
-		/* It was late, or the device raises events for older ones. */
+		/* Some adapters also raise an event for an older message. */
 		puts("  not lost: an event came all the same");
 		return 0;
 	}

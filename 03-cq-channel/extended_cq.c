@@ -1,5 +1,5 @@
 /*
- * extended_cq.c - take completions with an iterator: the extended CQ
+ * extended_cq.c - read completions one at a time: the extended CQ
  *
  * ibv_poll_cq() copies each completion whole. With an extended CQ you read one
  * completion at a time, in the queue itself. When you create the CQ, you choose
@@ -90,7 +90,8 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 }
 
 /*
- * Take up to @most completions in one batch, and set @taken to their number.
+ * Take up to @most completions in one batch, which is what lies between
+ * ibv_start_poll() and ibv_end_poll(), and set @taken to their number.
  * Returns 0, or -1 after an error message, also if a completion has failed.
  *
  * The loop stops at @most, so that it does not call ibv_next_poll() when no
@@ -177,7 +178,7 @@ int main(int argc, char *argv[])
 	if (!cq || loopback_create(&loop, pd, ibv_cq_ex_to_cq(cq), port))
 		goto out;
 
-	/* 3. Take a batch while the CQ is empty. */
+	/* 3. What happens while the CQ is empty? */
 	if (take_batch(cq, BURST, &taken))
 		goto out;
 	printf("before: completions: %d\n", taken);

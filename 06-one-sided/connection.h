@@ -1,8 +1,9 @@
 /*
  * connection.h - connect two queue pairs, as chapters 04 and 05 do
  *
- * Nothing here is new, except that these queue pairs let their peer do more
- * than send messages, and serve its RDMA reads and atomics:
+ * New are only connection_offer() and connection_take(), and that these queue
+ * pairs let their peer do more than send messages, and serve its RDMA reads and
+ * atomics:
  *
  *	connection_init()	RESET -> INIT, with the peer's rights
  *	connection_start()	INIT -> RTR -> RTS, when the peer is known

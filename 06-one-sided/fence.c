@@ -198,7 +198,7 @@ int main(int argc, char *argv[])
 	if (missing(side.mr, "ibv_reg_mr(%zu bytes)", 2 * (size_t)opt.size))
 		goto out;
 
-	/* 6. and 7. Completion queue and queue pair, with a receive. */
+	/* 6. and 7. CQ and queue pair, with a receive that the server needs. */
 	cq = ibv_create_cq(context, 3, NULL, NULL, 0);
 	if (missing(cq, "ibv_create_cq"))
 		goto out;

@@ -80,7 +80,7 @@ static const struct operation each[] = {
 #define FIRST_NUMBER 100	/* before the first of them */
 #define LAST_NUMBER 7		/* after the last */
 
-/* The initiator's words over TCP, a byte each. */
+/* Words over TCP, a byte each. The target answers LOOK by LOOK, when it has. */
 enum {
 	LOOK = 'l',	/* print your memory, and then answer */
 	BUSY = 'b',	/* there will be more operations */
@@ -121,7 +121,7 @@ static int perform(const struct side *side, const struct operation *op)
 			    op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 
 	if (atomic) {
-		/* The old number comes to our own number. */
+		/* The device writes the old number into our own one. */
 		sge.addr = (uintptr_t)&ours->number;
 		sge.length = sizeof(ours->number);
 		wr.wr.atomic.remote_addr = side->target.addr +
@@ -162,6 +162,7 @@ static int perform_each(const struct side *side)
 		if (perform(side, &each[i]))
 			return -1;
 		print_memory(side, each[i].name, "");
+		/* Before it has printed, its memory must not change again. */
 		if (connection_tell(side->sock, LOOK) ||
 		    connection_hear(side->sock, &seen))
 			return -1;
@@ -193,7 +194,7 @@ static int perform_many(const struct side *side)
 		if (perform(side, &add))
 			return -1;
 
-		/* The target gives up after --timeout, of 1 s or more. */
+		/* Who hears nothing for --timeout (1 s or more) gives up. */
 		now = clock_ns(CLOCK_MONOTONIC);
 		if (now - told > NS_PER_S / 4) {
 			if (connection_tell(side->sock, BUSY))
@@ -320,7 +321,7 @@ int main(int argc, char *argv[])
 	if (missing(side.mr, "ibv_reg_mr(%zu bytes)", size))
 		goto out;
 
-	/* 5. to 7. No channel; a completion queue; a queue pair. */
+	/* 5. No channel: the target sleeps on the TCP connection. 6. and 7. */
 	cq = ibv_create_cq(context, 2, NULL, NULL, 0);
 	if (missing(cq, "ibv_create_cq") ||
 	    create_qp(pd, cq, path.port_num, &side.qp))

@@ -146,6 +146,7 @@ static int post(const struct end *a, const struct world *world,
 		sge.length = sizeof(uint64_t);
 		wr.wr.atomic.remote_addr = addr;
 		wr.wr.atomic.rkey = rkey;
+		wr.wr.atomic.compare_add = -1;	/* a 'b' would become 'a' */
 	} else {
 		wr.wr.rdma.remote_addr = addr;
 		wr.wr.rdma.rkey = rkey;

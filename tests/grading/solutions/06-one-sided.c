@@ -74,8 +74,8 @@ struct side {
  * Permission is given in two places: register the @side->size bytes at
  * @side->memory, and let the region be @side->mr; then take @side->qp from
  * RESET to INIT by connection_init(), with the device's port PORT_NUM. Our
- * device itself must be able to write there, too. Return 0, or -1 if anything
- * failed. See step 4 in one_sided.c, and create_qp() there.
+ * device itself must be able to write there, too: the region alone needs that.
+ * Return 0, or -1 if anything failed. See step 4 in one_sided.c, create_qp().
  */
 static int permit(struct side *side, struct ibv_pd *pd)
 {
@@ -169,11 +169,11 @@ static int answer(const struct side *side, uint32_t imm)
 }
 
 /*
- * TODO 06.4: if the peer's lock is @compare, replace it by @swap, as one
- * operation. Let the old value come to side->memory[0], wait for the
- * completion, and set *@found to that old value. It is not an error if nothing
- * was replaced. Return 0, or -1 if anything failed. See perform() in
- * one_sided.c, and next_completion() above.
+ * TODO 06.4: if the peer's lock, which is at side->lock.addr, is @compare,
+ * replace it by @swap, as one operation. Let the old value come to
+ * side->memory[0], wait for the completion, and set *@found to that old value.
+ * It is not an error if nothing was replaced. Return 0, or -1 if anything
+ * failed. See perform() in one_sided.c, and next_completion() above.
  */
 static int compare_and_swap(const struct side *side, uint64_t compare,
 			    uint64_t swap, uint64_t *found)
@@ -234,8 +234,8 @@ static int take_lock(const struct side *side, uint64_t number)
 /*
  * TODO 06.6: add 1 to the peer's counter, while we hold the lock: READ it into
  * side->memory[1], wait for the completion, add 1 there, WRITE it back, and
- * wait for the completion of the WRITE, too: only then may the lock be
- * released. Return 0, or -1 if anything failed. See perform() in one_sided.c.
+ * take the completion of the WRITE, too, before it is taken for another one's.
+ * Return 0, or -1 if anything failed. See perform() in one_sided.c.
  */
 static int add_one(const struct side *side)
 {
