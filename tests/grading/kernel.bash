@@ -121,7 +121,7 @@ right_peer() {
 }
 
 # Has each queue pair that GID of the peer's which world.c knows (6)?
-goes_to_peer() { ! told 6; }
+goes_to_peer() { ! told ELSEWHERE; }
 
 # both FIELD VALUE OTHER: has A the VALUE, and B the OTHER? See qp().
 both() { qp A "$1" "$2" && qp B "$1" "$3"; }
@@ -144,7 +144,7 @@ refused_first() {
 	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: E([A-QS-Z]|R[A-QS-Z])[A-Z0-9]+' \
 		'RESET -> RTR.*' || return
 	evidence+="; ibv_modify_qp() was not called"
-	told 18 # for RTR: see world.c
+	told TO_RTR
 }
 
 # has_keys REGION LKEY RKEY: are these its keys? On a 32-bit processor, rdma(8) prints random
@@ -497,8 +497,8 @@ watch_refusals() {
 }
 
 # Has rdma_connect() been given all bytes of a struct hello, and nothing but zeros behind them? See
-# world.c (33): the other side always gets as many bytes as a packet has room for.
-asked_with_hello() { ! told 33; }
+# world.c, NO_HELLO: the other side always gets as many bytes as a packet has room for.
+asked_with_hello() { ! told NO_HELLO; }
 
 # Did each of its refusals have the bytes of a struct hello, and behind them only zeros? And is
 # there behind the zero of its text none of the bytes with which the compilers (see grade) and
@@ -594,8 +594,8 @@ acknowledged() {
 	calls_of told
 	for call in "${calls[@]}"; do
 		word=$((${call#word=} & 0xfff))
-		if ((word > 1000)); then
-			((sum += word - 1000, times += 1))
+		if ((word > words[ACKED])); then
+			((sum += word - words[ACKED], times += 1))
 		fi
 	done
 	evidence="$events events were read, and $sum acknowledged, with $times calls"
@@ -714,7 +714,7 @@ reposted() {
 	if ((spare > 8)); then spare=8; fi
 	evidence="$waiting receives are posted, $1 were"
 	(($1 && waiting >= $1 - spare)) || return
-	words_of 8 || return 0
+	words_of RECV || return 0
 	evidence="${#calls[@]} receives were posted in all, $1 of them before $2 messages were taken"
 	((${#calls[@]} >= $1 + $2 - spare))
 }
@@ -750,9 +750,9 @@ right_sends() {
 	local -A slot_of=() name_of=()
 	# Only the last sixteen sends are in the queue. Of all of them, world.c tells this.
 	evidence="a slot was sent with another wr_id before"
-	! told 38 || return
+	! told RENAMED || return
 	evidence="a send asked for no completion"
-	! told 39 || return
+	! told SILENT || return
 	for send in "${sends[@]}"; do
 		read -r opcode flags _ _ _ id address <<<"$send"
 		if ((opcode == 2 && !(flags & 8) && (!lowest || address < lowest))); then
@@ -782,6 +782,9 @@ until_end() {
 	both_end
 	counted send_rnr_err
 }
+
+# Has it taken the completion of each of its WRITEs, and of the last one?
+waited_for_writes() { ! told UNFINISHED && told_last WRITTEN WRITES; }
 
 # swaps COMPARE SWAP: is the last request such a COMPARE_AND_SWAP?
 swaps() {

@@ -48,11 +48,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
 
+#include "../../common/clock.h"
 #include "../../common/error.h"
 #include "../../common/exchange.h"
 #include "../../common/gid.h"
@@ -63,8 +63,8 @@
 #define TIMEOUT 30		/* seconds, of every wait, on a busy machine */
 #define MAX_SIZE (1 << 20)
 #define MAX_ITERS 1000000
-#define SLOTS 4			/* messages under way at first */
-#define MOST 10			/* and of sink at most */
+#define SLOTS 4			/* credits of each side at the beginning */
+#define MOST 10			/* receives that sink has posted at most */
 #define PAUSE 300		/* ms in which a sink gives no credits */
 #define MOMENT 10		/* ms in which a source waits for credits */
 
@@ -258,12 +258,12 @@ static int poll_once(struct peer *p, struct ibv_wc *wc)
 /* The next completion, within the timeout. Returns 0, or -1 without one. */
 static int completion(struct peer *p, struct ibv_wc *wc)
 {
-	time_t deadline = time(NULL) + TIMEOUT;
+	const long long deadline = deadline_after(TIMEOUT);
 	bool gone = false;
 	int n;
 
 	while ((n = poll_once(p, wc)) == 0) {
-		if (gone || time(NULL) > deadline) {
+		if (gone || clock_ns(CLOCK_MONOTONIC) > deadline) {
 			puts(gone ? "the other side is gone" :
 				    "nothing comes back");
 			return -1;
@@ -609,7 +609,7 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	puts("connected");
 
 	while (sent < count) {
-		/* Who keeps as many credits as there are slots gets nothing. */
+		/* A receiver that keeps four credits back gets no message. */
 		const bool waits = posted == 2 * SLOTS &&
 				   given <= posted - SLOTS;
 		const bool may_send = posted < count && credits > 0 &&
@@ -840,11 +840,11 @@ static int release(struct lock *l, uint64_t counter)
 /* Take the lock, add 1 to the counter as slowly as we can, release the lock. */
 static int contend(struct lock *l)
 {
-	time_t deadline = time(NULL) + TIMEOUT;
+	const long long deadline = deadline_after(TIMEOUT);
 	uint64_t counter;
 
 	do {
-		if (time(NULL) > deadline) {
+		if (clock_ns(CLOCK_MONOTONIC) > deadline) {
 			puts("the lock was never free");
 			return -1;
 		}

@@ -147,8 +147,8 @@ wait_begins() {
 	most_naps=$((naps + deadline * 1000 * 2 / 3 / nap_ms))
 }
 
-# Is the wait over, or has the program used up its share of all time? How often we slept
-# counts, too, because the mean may change meanwhile.
+# Is the wait over, or has the program used up its share of all time? When nap() finds the machine
+# faster than before, `spent` jumps. So the wait must also have had two thirds of its naps.
 late() {
 	used_up=0
 	if ((spent > share)); then

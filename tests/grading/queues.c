@@ -105,8 +105,9 @@ static int read_ring(int memory, struct ring *ring)
 	const size_t length = ring->length < MOST ? ring->length : MOST;
 
 	ring->buf = malloc(length);
-	if (!ring->buf || pread(memory, ring->buf, length,
-				(off_t)ring->begin) != (ssize_t)length)
+	/* Not pread(): on a 32-bit processor its off_t ends at 2^31. */
+	if (!ring->buf || pread64(memory, ring->buf, length,
+				  (off64_t)ring->begin) != (ssize_t)length)
 		return -1;
 	ring->length = length;
 	return 0;
@@ -115,11 +116,13 @@ static int read_ring(int memory, struct ring *ring)
 /* Element @index of @ring, or NULL if that has not as much as @size bytes. */
 static const void *element(const struct ring *ring, uint32_t index, size_t size)
 {
-	const size_t number = index & ring->buf->index_mask;
-	const size_t at = sizeof(*ring->buf) +
-			  (number << (ring->buf->log2_elem_size & 31));
+	const uint64_t number = index & ring->buf->index_mask;
+	const uint64_t at = sizeof(*ring->buf) +
+			    (number << (ring->buf->log2_elem_size & 31));
 
-	return at + size <= ring->length ? (const char *)ring->buf + at : NULL;
+	if (at > ring->length || size > ring->length - at)
+		return NULL;
+	return (const char *)ring->buf + at;
 }
 
 static uint32_t number_posted(const struct ring *ring)

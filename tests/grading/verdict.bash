@@ -142,28 +142,38 @@ preload_world() {
 	watch_filters
 	# What a program does to /dev/null itself is not even written down.
 	told_filter="word >= $((world[key] << 12)) && word < $((world[key] + 1 << 12))"
-	not_told # no words yet
+	not_told
 }
 
-# not_told WORD...: from now on these words are not written down, because there are hundreds that
-# nobody asks for, and to go through them takes long.
+# not_told [WORD...]: from now on these words are not written down, and all others are. There may be
+# thousands that nobody asks for: they would fill the trace, and make it longer to go through.
 not_told() {
-	local word
-	for word; do told_filter+=" && word != $((world[key] << 12 | word))"; done
-	echo "$told_filter" >"$tracing/events/kprobes/told/filter"
+	local number word filter=$told_filter
+	for word; do
+		with_key "$word"
+		filter+=" && word != $number"
+	done
+	echo "$filter" >"$tracing/events/kprobes/told/filter"
 }
 
-# words_of WORD: sets `calls` to how often world.c has told us this about the program. See
-# tell() there.
-words_of() { calls_of told "word=$((world[key] << 12 | $1))"; }
+# with_key WORD: sets `number` to what the kernel writes down for this word of world.c. See tell()
+# there.
+with_key() { number=$((world[key] << 12 | words[$1])); }
+
+# words_of WORD: sets `calls` to how often world.c has told us this about the program.
+words_of() {
+	local number
+	with_key "$1"
+	calls_of told "word=$number"
+}
 
 # told WORD: has it told us this at all, or so much that some is lost?
 told() { ! words_of "$1" || ((${#calls[@]})); }
 
 # hold_arming: from now on ibv_req_notify_cq() arms nothing before let_arm(), and says that it was
-# called (9): see world.c.
+# called, ARMS: see world.c.
 hold_arming() {
-	words_of 9
+	words_of ARMS
 	armings=${#calls[@]}
 	: >"$root/work/${world[wait]}"
 }
@@ -173,7 +183,7 @@ let_arm() { rm "$root/work/${world[wait]}"; }
 # Does the program come to the arming that is held? There may be a CHECKPOINT on the way.
 comes_to_arming() {
 	wait_begins
-	until words_of 9 && ((${#calls[@]} > armings)); do
+	until words_of ARMS && ((${#calls[@]} > armings)); do
 		if at_another; then
 			at arming || return
 			go
@@ -185,12 +195,23 @@ comes_to_arming() {
 }
 
 # either_of WORD OTHER: sets `calls` to what it has told us of these two.
-either_of() { calls_of told "word=@($((world[key] << 12 | $1))|$((world[key] << 12 | $2)))"; }
+either_of() {
+	local number one
+	with_key "$1" && one=$number
+	with_key "$2"
+	calls_of told "word=@($one|$number)"
+}
 
 # told_last WORD OTHER, told_first WORD OTHER: of these two, is WORD the one that it has told us
 # last, or first?
-told_last() { either_of "$@" && [[ ${calls[*]: -1} == "word=$((world[key] << 12 | $1))" ]]; }
-told_first() { either_of "$@" && [[ ${calls[0]:-} == "word=$((world[key] << 12 | $1))" ]]; }
+told_last() {
+	local number
+	either_of "$@" && with_key "$1" && [[ ${calls[*]: -1} == "word=$number" ]]
+}
+told_first() {
+	local number
+	either_of "$@" && with_key "$1" && [[ ${calls[0]:-} == "word=$number" ]]
+}
 
 # told_each WORD N: has it told us this at least so often?
 told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
@@ -198,23 +219,23 @@ told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
 # told_times WORD N: has it told us this so often, and not more often?
 told_times() { words_of "$1" && ((${#calls[@]} == $2)); }
 
-# Has it crashed in ibv_post_send() (36), or was the request refused (37), before anything was
+# Has it crashed in ibv_post_send(), or was the request refused, before anything was
 # sent (4)?
-cannot_post() { { told 37 || { ((status > 128)) && told 36; }; } && ! told 4; }
+cannot_post() { { told REFUSED || { ((status > 128)) && told POSTS; }; } && ! told SENT; }
 
 # Has each event of the RDMA CM (10) been acknowledged (11)?
 all_returned() {
 	local events
-	words_of 10 || return
+	words_of TAKEN || return
 	events=${#calls[@]}
-	words_of 11 && evidence="events: $events taken, ${#calls[@]} acknowledged" &&
+	words_of RETURNED && evidence="events: $events taken, ${#calls[@]} acknowledged" &&
 		((events && ${#calls[@]} == events))
 }
 
 # Has it never polled an empty queue very often before it went to sleep (12)?
 sleeps_at_once() {
 	evidence="thousands of polls in a row found nothing"
-	words_of 12 && ((!${#calls[@]}))
+	words_of SPINNING && ((!${#calls[@]}))
 }
 
 # fails VERB CALL ERRNO: in what runs from now on, this verb fails from that call on, of which
@@ -225,7 +246,7 @@ nothing_fails() { unset 'world[failing]'; }
 # meets_error ID: has the verb that is to fail been called?
 meets_error() {
 	local verb=${world[failing]%% *}
-	if told 1; then
+	if told FAILED; then
 		return 0
 	fi
 	case $verb in
@@ -252,7 +273,7 @@ heeds() {
 		what="return $2 (${world[failing]##* })" ;;
 	esac
 	evidence="the grader made this call $what, to see what the program does then"
-	told 1 || return 0
+	told FAILED || return 0
 	ends_with 1 || return
 	if [[ $1 != *ERROR* ]]; then
 		printed "$1"
@@ -275,16 +296,17 @@ notices() {
 	printed "*: $2 *" && ((most_threads > 1))
 }
 
-# ends_there PATTERN NAME OTHER...: the same, and it has posted hardly anything since the verb failed
-# (1): SENDs (4), receives (8), WRITEs (15), or what has an immediate value (41), see world.c. A
-# second thread may post a few.
+# ends_there PATTERN NAME OTHER...: the same, and it has posted hardly anything since the verb
+# failed: SENDs, receives, WRITEs, or what has an immediate value. A second thread may post a few.
 ends_there() {
 	local call requests=0
 	notices "$@" && calls_of told || return
 	for call in "${calls[@]#*=}"; do
 		case $((call & 0xfff)) in
-		1) requests=0 ;;
-		4 | 8 | 15 | 41) ((++requests)) ;;
+		"${words[FAILED]}") requests=0 ;;
+		"${words[SENT]}" | "${words[RECV]}" | "${words[WRITES]}" | "${words[GOES_ON]}")
+			((++requests))
+			;;
 		esac
 	done
 	evidence="the grader made this call fail; then the program posted $requests requests"

@@ -7,17 +7,19 @@
  * program that is started without them ends.
  *
  * The link of a port is always up, also where the port is not ACTIVE; such a
- * port is ARMED here, and not DOWN.
+ * port is ARMED here or ACTIVE_DEFER, and not DOWN.
  *
  * The five devices that are named by "three-ports" have three: their own is the
- * third one. The other two are ARMED; the first one has two GIDs of RoCE v2,
- * 198.3.0.1 and 198.4.0.1, but those of the last two devices are of IPv6. And
- * of the third device the first port is ACTIVE, of the fourth one the second.
- * The first device has only ports that are ARMED, although its interface is up.
- * The second ports have no GIDs at all. The tables are smaller, because
- * ibv_query_gid_table() cannot ask for the GIDs of several tables of Soft-RoCE:
- * the length of an answer has 16 bits. The two devices that are named by
- * "closed" cannot be opened: the number behind them is the errno value.
+ * third one. Of the other two, the first is ARMED, and the second ACTIVE_DEFER;
+ * the first one has two GIDs of RoCE v2, 198.3.0.1 and 198.4.0.1, but those of
+ * the last two devices are of IPv6. And of the third device the first port is
+ * ACTIVE, of the fourth one the second. The first device has no ACTIVE port at
+ * all, although its interface is up. The second ports have no GIDs at all.
+ *
+ * The tables of these devices are smaller, because ibv_query_gid_table() cannot
+ * ask for the GIDs of several tables of Soft-RoCE: the length of an answer has
+ * 16 bits. The two devices that are named by "closed" cannot be opened: the
+ * number behind them is the errno value.
  *
  * Soft-RoCE has GIDs of RoCE v2 only. Here, those that hold an address of
  * 10.N.0.0/16 are said to be of RoCE v1, where N is the value of "v1", or, if
@@ -27,21 +29,25 @@
  * entries one in 64 is a GID of zeros, as other devices have them, which
  * ibv_query_gid_ex() takes for one.
  *
- * A member of struct ibv_wc that means nothing is not what it is by chance on
- * Soft-RoCE. But what is made to fail looks as if it had not, for those who do
- * not look at the status. And a P_Key that the table of Soft-RoCE does not have
+ * Where the members byte_len and imm_data of struct ibv_wc have no meaning,
+ * they are NO_NUMBER, and not what they are by chance on Soft-RoCE. Of a
+ * completion that is made to fail only the status is changed, so that nothing
+ * else shows the failure. And a P_Key that the table of Soft-RoCE does not have
  * is refused, as on other devices, and so is an attribute of a queue pair that
  * does not fit into its bits.
  *
- * What struct ibv_qp says of the state is wrong, except in ERR: only the device
- * knows it. And a queue pair has sent as many packets already as "sent" says,
- * and received as many as "received" says, if it is asked.
+ * If there is a "sent", ibv_query_qp() says that a queue pair has sent as many
+ * packets already, and received as many as "received" says. The member state of
+ * struct ibv_qp is wrong then, if it was RTS: a program must print the state
+ * that the device has reported.
  *
  * "failing" is a verb, the number of the call that is the first to fail, and an
  * errno value. The calls after it fail, too, because a program may try again.
- * But of the completions and of the regions only one fails, and of the requests
- * the same one as often as it is tried: whoever does not look at the failure
- * must not be stopped by the next one. Verbs that release fail after they have
+ * There are three exceptions, so that a program which does not look at the
+ * failure goes on, and is seen to go on: only one completion fails, and only
+ * one ibv_dereg_mr(); and of the requests to ibv_post_send() and
+ * ibv_post_recv() only the same one fails, by its wr_id, as often as it is
+ * tried. Verbs that release fail after they have
  * done it, and so do rdma_reject() and ibv_query_qp(). Of the calls of
  * ibv_get_cq_event() only the first one after each arming counts, because some
  * programs take events until there are none; once one has failed, all of them
@@ -146,7 +152,7 @@ static char wait_file[32] = "/work/";	/* of the grader's, if it is there */
 
 /* Names of devices. */
 #define WITH_THREE 5
-#define RIGHT 2		/* the place of the one to choose: LAST is its own */
+#define RIGHT 2		/* of them, from 1: to be chosen, with a GID at LAST */
 static char closed[2][64], with_three_ports[WITH_THREE][64];
 static unsigned int v1_net, sent, received, peer, slots, in_all;
 static unsigned long long key;
@@ -174,7 +180,7 @@ static int sizes, requests;
 #define DESCRIPTORS 256
 static int open_there[DESCRIPTORS];
 
-/* What the grader is told: see tell(). */
+/* What the grader is told: see tell(). The runner reads these names here. */
 enum word {
 	FAILED = 1,	/* the verb has failed */
 	REUSED = 2,	/* sent from where a send is under way */
@@ -183,7 +189,7 @@ enum word {
 	UNFINISHED = 5,	/* WRITEs, when the program ends */
 	ELSEWHERE = 6,	/* a queue pair is to send to another address */
 	FEWER = 7,	/* sends under way than there are slots */
-	RECEIVE = 8,	/* was posted */
+	RECV = 8,	/* a receive was posted */
 	ARMS = 9,	/* a queue, in a moment */
 	TAKEN = 10,	/* an event of the RDMA CM */
 	RETURNED = 11,	/* such an event, by rdma_ack_cm_event() */
@@ -191,7 +197,10 @@ enum word {
 	WAITS = 13,	/* with an event of a queue */
 	WRITTEN = 14,	/* the completion of an RDMA WRITE was taken */
 	WRITES = 15,	/* one was posted */
-	STEP = 16,	/* ibv_modify_qp(); and the state that it is to reach */
+	TO_RESET = 16,	/* ibv_modify_qp(), whatever comes of it */
+	TO_INIT = 17,
+	TO_RTR = 18,
+	TO_RTS = 19,
 	RECEIVED = 20,	/* the completion of a receive was taken */
 	AGAIN = 30,	/* tries to take the lock, which it has already */
 	OTHER_ERROR = 31,	/* its name is wanted: strerrorname_np() */
@@ -244,6 +253,22 @@ static bool polls;	/* and so it is seen which sends have ended */
  * whose handler polls, too.
  */
 static pthread_mutex_t queues = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+/* Lock it. No thread can be cancelled then. For unlock_queues(). */
+static int lock_queues(void)
+{
+	int cancel_state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+	pthread_mutex_lock(&queues);
+	return cancel_state;
+}
+
+static void unlock_queues(int cancel_state)
+{
+	pthread_mutex_unlock(&queues);
+	pthread_setcancelstate(cancel_state, NULL);
+}
 
 /* What the @request'th one has brought to @at, and will when it completes. */
 struct result {
@@ -374,19 +399,21 @@ static void give_up(const char *why)
 
 /*
  * Tell the grader something. It sees where somebody seeks in /dev/null, and
- * what it has seen no program can undo.
+ * what it has seen no program can undo. Without open(), lseek() and close(), in
+ * whose place a program may have functions of its own.
  */
 static void tell(int word)
 {
 	const int before = errno;
-	const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	const int fd = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null",
+				    O_RDONLY | O_CLOEXEC);
 
 	read_settings();
 	if (fd < 0)
 		give_up("the grader needs a file descriptor, and this program"
 			" has left none\n");
-	lseek(fd, (off_t)key << 12 | word, SEEK_SET);
-	close(fd);
+	syscall(SYS_lseek, fd, (long)key << 12 | word, SEEK_SET);
+	syscall(SYS_close, fd);
 	errno = before;
 }
 
@@ -409,6 +436,12 @@ static void tell_first(int word)
 		told[word] = true;
 		tell(word);
 	}
+}
+
+/* Set *@real, a pointer to a function, to the library's own @name. */
+static void find_real(void *real, const char *name)
+{
+	*(void **)real = dlsym(RTLD_NEXT, name);
 }
 
 /* The errno value with which this call of @verb has to fail, or 0. */
@@ -654,12 +687,8 @@ static struct region {
 } registered[MOST_REGIONS];	/* and not released */
 static int regions;
 
-/* Two verbs may come here with the same region, as one calls the other. */
 static struct ibv_mr *region_begins(struct ibv_mr *mr, uint64_t iova)
 {
-	for (int i = 0; i < regions; i++)
-		if (registered[i].mr == mr)
-			return mr;
 	if (!mr)
 		return NULL;
 	if (regions == MOST_REGIONS)
@@ -672,13 +701,15 @@ static struct ibv_mr *region_begins(struct ibv_mr *mr, uint64_t iova)
 
 static void region_ends(const struct ibv_mr *mr)
 {
+	int cancel_state;
+
 	for (int i = 0; i < regions; i++)
 		if (registered[i].mr == mr)
 			registered[i] = registered[--regions];
 	/* The memory may be gone soon, and nobody may read it then. */
-	pthread_mutex_lock(&queues);
+	cancel_state = lock_queues();
 	quiet_pieces = 0;
-	pthread_mutex_unlock(&queues);
+	unlock_queues(cancel_state);
 }
 
 /* The region with the key of @sge, or NULL. */
@@ -765,7 +796,6 @@ static void piece_begins(const struct ibv_send_wr *wr,
 	new->wr_id = wr->wr_id;
 	new->send = started;
 	remember(new, sge, wr->send_flags & IBV_SEND_INLINE);
-	/* What is not a SEND comes here often, see wr_set_sge(). */
 	for (int i = 0; i < pieces; i++)
 		if (polls && under_way[i].addr == new->addr && new->length)
 			wrong = true;
@@ -1039,7 +1069,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 		errno = err;
 		return NULL;
 	}
-	*(void **)&real = dlsym(RTLD_NEXT, "ibv_get_device_list");
+	find_real(&real, "ibv_get_device_list");
 	return real(count);
 }
 
@@ -1092,14 +1122,13 @@ static long long now_ms(void)
 	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-static long long lag_end;	/* when the completion that is kept comes */
-
 /* ibv_poll_cq(), with the first completion of a WRITE as late as "lag" says. */
 static int poll_with_lag(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
 	static enum { FIRST, KEPT, SECOND, OVER } state;
 	static struct ibv_wc kept;
 	static struct ibv_cq *kept_of;
+	static long long lag_end;	/* when it comes */
 	/* Of a completion that is kept no event would tell. */
 	const bool may_sleep = cq->channel;
 	int taken;
@@ -1156,7 +1185,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 			atomic_ends(wc[i].opcode);
 		if (completion_fails(wc[i].opcode))
 			wc[i].status = IBV_WC_WR_FLUSH_ERR;
-		/* Of one that failed the status alone says so. */
+		/* Where it has failed, its opcode is right all the same. */
 		if (wc[i].opcode == IBV_WC_SEND ||
 		    wc[i].opcode == IBV_WC_RDMA_WRITE)
 			wc[i].byte_len = NO_NUMBER;
@@ -1168,11 +1197,10 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 
 static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 {
-	int taken;
+	const int cancel_state = lock_queues();
+	const int taken = take(cq, count, wc);
 
-	pthread_mutex_lock(&queues);
-	taken = take(cq, count, wc);
-	pthread_mutex_unlock(&queues);
+	unlock_queues(cancel_state);
 	return taken;
 }
 
@@ -1198,16 +1226,19 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr,
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr)
 {
-	int err = error_of_request("ibv_post_send", wr->wr_id);
+	int err, cancel_state;
 
+	if (!bad_wr)	/* EINVAL */
+		return real_post_send(qp, wr, NULL);
+	err = error_of_request("ibv_post_send", wr->wr_id);
 	tell_once(POSTS);
 	if (err) {
 		*bad_wr = wr;
 		return returned(err);
 	}
-	pthread_mutex_lock(&queues);
+	cancel_state = lock_queues();
 	err = post(qp, wr, bad_wr);
-	pthread_mutex_unlock(&queues);
+	unlock_queues(cancel_state);
 	if (err == EINVAL)
 		tell_first(REFUSED);
 	return returned(err);
@@ -1236,8 +1267,6 @@ static int arm(struct ibv_cq *cq, int solicited_only)
 		tell(ARMS);
 		wait_for_grader();
 	}
-	/* No event will come for a completion that is kept: it comes now. */
-	lag_end = 0;
 	err = real_req_notify_cq(cq, solicited_only);
 	newly_armed = true;
 	if (late && cq->channel) {
@@ -1278,6 +1307,7 @@ static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq,
 	for (; wr; wr = wr->next) {
 		struct ibv_recv_wr alone = *wr, *bad;
 		int err = error_of_request("ibv_post_recv", wr->wr_id);
+		int cancel_state;
 
 		alone.next = NULL;
 		if (!err) {
@@ -1290,12 +1320,12 @@ static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq,
 			*bad_wr = wr;
 			return returned(err);
 		}
-		tell(RECEIVE);
-		pthread_mutex_lock(&queues);
+		tell(RECV);
+		cancel_state = lock_queues();
 		receives++;
 		if (spoils && receives > spoils)
 			tell_first(STOCKS);
-		pthread_mutex_unlock(&queues);
+		unlock_queues(cancel_state);
 	}
 	return returned(0);
 }
@@ -1303,12 +1333,16 @@ static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq,
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr)
 {
+	if (!bad_wr)	/* EINVAL */
+		return real_post_recv(qp, wr, NULL);
 	return post_receives(qp, NULL, wr, bad_wr);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 			 struct ibv_recv_wr **bad_wr)
 {
+	if (!bad_wr)	/* EINVAL */
+		return real_post_srq_recv(srq, wr, NULL);
 	return post_receives(NULL, srq, wr, bad_wr);
 }
 
@@ -1343,31 +1377,36 @@ static void take_extended(struct ibv_cq_ex *cq)
 
 static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 {
-	int err = ENOENT;
+	int err, cancel_state = lock_queues();
+	bool hidden;
 
-	pthread_mutex_lock(&queues);
 	polls = true;
-	if (error_of("ibv_poll_cq")) {
-		err = failing.err;
-	} else if (!too_early()) {
-		err = real_start_poll(cq, attr);
-		count_empty_polls(!err);
-		if (!err)
-			take_extended(cq);
-	}
-	pthread_mutex_unlock(&queues);
+	err = error_of("ibv_poll_cq");
+	hidden = !err && too_early();
+	unlock_queues(cancel_state);
+	if (err || hidden)
+		return err ? err : ENOENT;
+
+	/* Without our lock: the library keeps its own until ibv_end_poll(). */
+	err = real_start_poll(cq, attr);
+	cancel_state = lock_queues();
+	count_empty_polls(!err);
+	if (!err)
+		take_extended(cq);
+	unlock_queues(cancel_state);
 	return err;
 }
 
 static int next_poll(struct ibv_cq_ex *cq)
 {
-	int err;
+	const int err = real_next_poll(cq);
+	int cancel_state;
 
-	pthread_mutex_lock(&queues);
-	err = real_next_poll(cq);
-	if (!err)
+	if (!err) {
+		cancel_state = lock_queues();
 		take_extended(cq);
-	pthread_mutex_unlock(&queues);
+		unlock_queues(cancel_state);
+	}
 	return err;
 }
 
@@ -1390,14 +1429,16 @@ static void wr_send(struct ibv_qp_ex *qp)
 {
 	const bool refused = strcmp(failing.verb, "ibv_post_send") == 0 &&
 			     failing.calls + 1 >= failing.from;
+	int cancel_state;
 
 	/* wr_complete() may refuse it. */
 	if (!refused) {
-		pthread_mutex_lock(&queues);
+		cancel_state = lock_queues();
 		send_counts(qp->wr_flags);
 		started++;
-		pthread_mutex_unlock(&queues);
+		unlock_queues(cancel_state);
 	}
+	building.opcode = IBV_WR_SEND;
 	real_wr_send(qp);
 }
 
@@ -1432,6 +1473,12 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey,
  */
 static void built(struct ibv_qp_ex *qp, const struct ibv_sge *sge, size_t count)
 {
+	/* As for send_begins(). */
+	const bool watched = building.opcode == IBV_WR_SEND ||
+			     (building.opcode == IBV_WR_RDMA_WRITE &&
+			      qp->wr_flags & IBV_SEND_SIGNALED);
+	const int cancel_state = lock_queues();
+
 	building.wr_id = qp->wr_id;
 	building.send_flags = qp->wr_flags;
 	building.sg_list = (struct ibv_sge *)sge;
@@ -1440,17 +1487,21 @@ static void built(struct ibv_qp_ex *qp, const struct ibv_sge *sge, size_t count)
 	atomic_begins(&building);
 	if (building.opcode == IBV_WR_RDMA_WRITE)
 		quiet_begins(&building);
+	for (size_t i = 0; watched && i < count; i++)
+		piece_begins(&building, &sge[i]);
 	building.opcode = IBV_WR_SEND;
+	unlock_queues(cancel_state);
 }
 
 static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey,
 			  uint64_t remote_addr)
 {
-	pthread_mutex_lock(&queues);
+	const int cancel_state = lock_queues();
+
 	write_begins(qp->wr_flags);
 	started += !!(qp->wr_flags & IBV_SEND_SIGNALED);
 	building.opcode = IBV_WR_RDMA_WRITE;
-	pthread_mutex_unlock(&queues);
+	unlock_queues(cancel_state);
 	real_wr_rdma_write(qp, rkey, remote_addr);
 }
 
@@ -1463,8 +1514,8 @@ static void wr_abort(struct ibv_qp_ex *qp)
 static int wr_complete(struct ibv_qp_ex *qp)
 {
 	int err = error_of("ibv_post_send");
+	const int cancel_state = lock_queues();
 
-	pthread_mutex_lock(&queues);
 	if (err)
 		ibv_wr_abort(qp);
 	else
@@ -1472,37 +1523,36 @@ static int wr_complete(struct ibv_qp_ex *qp)
 	if (err)
 		expected = 0;
 	hold_all_back();
-	pthread_mutex_unlock(&queues);
+	unlock_queues(cancel_state);
 	return returned(err);
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count,
 			    const struct ibv_sge *sge)
 {
-	const struct ibv_send_wr wr = { .wr_id = qp->wr_id };
-
-	pthread_mutex_lock(&queues);
-	for (size_t i = 0; i < count; i++)
-		piece_begins(&wr, &sge[i]);
 	built(qp, sge, count);
-	pthread_mutex_unlock(&queues);
 	real_wr_set_sge_list(qp, count, sge);
 }
 
 static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr,
 		       uint32_t length)
 {
-	const struct ibv_send_wr wr = { .wr_id = qp->wr_id };
 	const struct ibv_sge sge = {
 		.addr = addr, .length = length, .lkey = lkey,
 	};
 
-	pthread_mutex_lock(&queues);
-	piece_begins(&wr, &sge);
 	built(qp, &sge, 1);
-	pthread_mutex_unlock(&queues);
 	real_wr_set_sge(qp, lkey, addr, length);
 }
+
+/* Put the function @name of ours in its place, if this queue pair has it. */
+#define REPLACE(ex, name)				\
+	do {						\
+		if ((ex)->name) {			\
+			real_##name = (ex)->name;	\
+			(ex)->name = name;		\
+		}					\
+	} while (0)
 
 /* See "spread": the device gives each queue pair the next number. */
 static void skip_numbers(struct ibv_pd *pd, const struct ibv_qp *qp)
@@ -1511,8 +1561,8 @@ static void skip_numbers(struct ibv_pd *pd, const struct ibv_qp *qp)
 	int (*destroy)(struct ibv_qp *);
 	const int before = errno;
 
-	*(void **)&create = dlvsym(RTLD_NEXT, "ibv_create_qp", "IBVERBS_1.1");
-	*(void **)&destroy = dlvsym(RTLD_NEXT, "ibv_destroy_qp", "IBVERBS_1.1");
+	find_real(&create, "ibv_create_qp");
+	find_real(&destroy, "ibv_destroy_qp");
 	for (int i = 0; qp && i < spread; i++) {
 		struct ibv_qp_init_attr attr = {
 			.send_cq = qp->send_cq, .recv_cq = qp->recv_cq,
@@ -1533,7 +1583,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	struct ibv_qp *(*real)(struct ibv_pd *, struct ibv_qp_init_attr *);
 	struct ibv_qp *qp;
 
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_create_qp", "IBVERBS_1.1");
+	find_real(&real, "ibv_create_qp");
 	qp = real(pd, attr);
 	skip_numbers(pd, qp);
 	return qp;
@@ -1547,26 +1597,17 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 
 	skip_numbers(attr->pd, qp);
 	if (qp && attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-		*(void **)&to_ex = dlsym(RTLD_NEXT, "ibv_qp_to_qp_ex");
+		find_real(&to_ex, "ibv_qp_to_qp_ex");
 		ex = to_ex(qp);
-		real_wr_send = ex->wr_send;
-		ex->wr_send = wr_send;
-		real_wr_rdma_write = ex->wr_rdma_write;
-		ex->wr_rdma_write = wr_rdma_write;
-		real_wr_rdma_read = ex->wr_rdma_read;
-		ex->wr_rdma_read = wr_rdma_read;
-		real_wr_atomic_cmp_swp = ex->wr_atomic_cmp_swp;
-		ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
-		real_wr_atomic_fetch_add = ex->wr_atomic_fetch_add;
-		ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
-		real_wr_complete = ex->wr_complete;
-		ex->wr_complete = wr_complete;
-		real_wr_abort = ex->wr_abort;
-		ex->wr_abort = wr_abort;
-		real_wr_set_sge = ex->wr_set_sge;
-		ex->wr_set_sge = wr_set_sge;
-		real_wr_set_sge_list = ex->wr_set_sge_list;
-		ex->wr_set_sge_list = wr_set_sge_list;
+		REPLACE(ex, wr_send);
+		REPLACE(ex, wr_rdma_write);
+		REPLACE(ex, wr_rdma_read);
+		REPLACE(ex, wr_atomic_cmp_swp);
+		REPLACE(ex, wr_atomic_fetch_add);
+		REPLACE(ex, wr_complete);
+		REPLACE(ex, wr_abort);
+		REPLACE(ex, wr_set_sge);
+		REPLACE(ex, wr_set_sge_list);
 	}
 	return qp;
 }
@@ -1583,7 +1624,7 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port,
 		    struct ibv_gid_entry *, uint32_t, size_t);
 	int err;
 
-	*(void **)&real = dlsym(RTLD_NEXT, "_ibv_query_gid_ex");
+	find_real(&real, "_ibv_query_gid_ex");
 	err = real(context, port, index, entry, flags, size);
 	errno = EINVAL;
 	return err;
@@ -1594,7 +1635,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	int (*real)(struct ibv_context *, struct ibv_device_attr *);
 	int err;
 
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
+	find_real(&real, "ibv_query_device");
 	err = real(context, attr);
 	if (!err && place_of(context->cmd_fd))
 		attr->phys_port_cnt = PORTS;
@@ -1612,7 +1653,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		errno = closed_err;
 		return NULL;
 	}
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1");
+	find_real(&real, "ibv_open_device");
 	context = real(device);
 	if (!context)
 		return NULL;
@@ -1653,15 +1694,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			  int access)
 {
-	struct ibv_mr *(*real)(struct ibv_pd *, void *, size_t, int);
-	const int err = error_of("ibv_reg_mr");
-
-	if (err) {
-		errno = err;
-		return NULL;
-	}
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr", "IBVERBS_1.1");
-	return region_begins(real(pd, addr, length, access), (uintptr_t)addr);
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr,
+				(unsigned int)access);
 }
 
 #undef ibv_reg_mr_iova
@@ -1682,8 +1716,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 		errno = err;
 		return NULL;
 	}
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_reg_mr_iova2",
-				 "IBVERBS_1.8");
+	find_real(&real, "ibv_reg_mr_iova2");
 	return region_begins(real(pd, addr, length, iova, access), iova);
 }
 
@@ -1695,7 +1728,7 @@ const char *strerrorname_np(int err)
 {
 	const char *(*real)(int), *name;
 
-	*(void **)&real = dlsym(RTLD_NEXT, "strerrorname_np");
+	find_real(&real, "strerrorname_np");
 	name = real(err);
 	if (!name || (strcmp(failing.verb, "ibv_reg_mr") == 0 &&
 		      failing.calls >= failing.from && err > 0 &&
@@ -1719,7 +1752,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 		return returned(failing.err);
 	if (err)
 		failed = mr;
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dereg_mr", "IBVERBS_1.1");
+	find_real(&real, "ibv_dereg_mr");
 	region_ends(mr);
 	result = real(mr);
 	return returned(err ? err : result);
@@ -1736,7 +1769,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 		return returned(failing.err);
 	if (err)
 		failed = pd;
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_dealloc_pd", "IBVERBS_1.1");
+	find_real(&real, "ibv_dealloc_pd");
 	result = real(pd);
 	return returned(err ? err : result);
 }
@@ -1776,7 +1809,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	int err = 0;
 
 	if ((mask & IBV_QP_STATE) && attr->qp_state <= IBV_QPS_RTS) {
-		tell(STEP + (int)attr->qp_state);
+		tell(TO_RESET + (int)attr->qp_state);
 		err = error_of(names[attr->qp_state][was_in_err]);
 		if (was_in_err)
 			is_set_up_again = true;
@@ -1791,7 +1824,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		err = EINVAL;
 	if (err)
 		return returned(err);
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_modify_qp", "IBVERBS_1.1");
+	find_real(&real, "ibv_modify_qp");
 	return returned(real(qp, attr, mask));
 }
 
@@ -1804,7 +1837,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	int result;
 
 	/* Where it fails the struct looks as if it had not. */
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_qp", "IBVERBS_1.1");
+	find_real(&real, "ibv_query_qp");
 	result = real(qp, attr, mask, init);
 	/*
 	 * After the way out of ERR nothing can have been sent yet. In the
@@ -1834,7 +1867,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		errno = err;
 		return -1;
 	}
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_get_cq_event", "IBVERBS_1.1");
+	find_real(&real, "ibv_get_cq_event");
 	result = real(channel, cq, cq_context);
 	if (!result)
 		with_events = *cq;
@@ -1851,8 +1884,7 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 
 	if (!with_events || cq == with_events)
 		tell(ACKED + (count < MOST_ACKED ? (int)count : MOST_ACKED));
-	*(void **)&real = dlvsym(RTLD_NEXT, "ibv_ack_cq_events",
-				 "IBVERBS_1.1");
+	find_real(&real, "ibv_ack_cq_events");
 	real(cq, count);
 }
 
@@ -1863,7 +1895,7 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	int err, size = 255;
 
 	read_settings();
-	*(void **)&real = dlsym(RTLD_NEXT, "rdma_get_cm_event");
+	find_real(&real, "rdma_get_cm_event");
 	err = real(channel, event);
 	if (err == 0)
 		tell(TAKEN);
@@ -1907,7 +1939,7 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 	/* The other side cannot know: see "private-data". */
 	if (param && !is_hello(param))
 		tell(NO_HELLO);
-	*(void **)&real = dlsym(RTLD_NEXT, "rdma_connect");
+	find_real(&real, "rdma_connect");
 	return real(id, param);
 }
 
@@ -1916,7 +1948,7 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 	int (*real)(struct rdma_cm_event *);
 	int err;
 
-	*(void **)&real = dlsym(RTLD_NEXT, "rdma_ack_cm_event");
+	find_real(&real, "rdma_ack_cm_event");
 	/* It is freed now. A program must not see that it still looks whole. */
 	if (event)
 		memset(event, NO_NUMBER & 0xff, sizeof(*event));
@@ -1941,7 +1973,7 @@ int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t size)
 {
 	int (*real)(struct rdma_cm_id *, const void *, uint8_t);
 
-	*(void **)&real = dlsym(RTLD_NEXT, "rdma_reject");
+	find_real(&real, "rdma_reject");
 	return after_reject(real(id, data, size));
 }
 
@@ -1949,6 +1981,6 @@ int rdma_reject_ece(struct rdma_cm_id *id, const void *data, uint8_t size)
 {
 	int (*real)(struct rdma_cm_id *, const void *, uint8_t);
 
-	*(void **)&real = dlsym(RTLD_NEXT, "rdma_reject_ece");
+	find_real(&real, "rdma_reject_ece");
 	return after_reject(real(id, data, size));
 }

@@ -31,12 +31,12 @@ chose() {
 }
 
 # Which function crashed, or hangs? choose() comes after a line for each device. find_gid() asks for
-# GIDs (35), and active_port() for ports (34): see world.c.
+# GIDs, and active_port() for ports: see world.c.
 where_it_stopped() {
 	find_lines 'device .*: port [0-9]+, .*'
 	if ((${#found[@]} > ${#names[@]})); then
 		echo 01.4
-	elif told_last 35 34; then
+	elif told_last ASKS_GID ASKS_PORT; then
 		echo 01.3
 	else
 		echo 01.1

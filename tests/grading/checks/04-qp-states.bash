@@ -35,7 +35,7 @@ check_exercise() {
 
 	# main() calls to_rtr() first, which should ask for RTR (18) and not for INIT (17).
 	if ! at init; then
-		if told_first 17 18 || told_each 18 2; then fail 04.2; else fail 04.1; fi
+		if told_first TO_INIT TO_RTR || told_each TO_RTR 2; then fail 04.2; else fail 04.1; fi
 		return
 	fi
 	look_at_both
@@ -124,7 +124,8 @@ delivered() {
 	counted rdma_sends
 	calls_of create
 	evidence+=", exit status $status, ${#calls[@]} queue pairs"
-	((${#found[@]} && value && !status && ${#calls[@]} >= 2)) && received "${#found[@]}" && told 20
+	((${#found[@]} && value && !status && ${#calls[@]} >= 2)) &&
+		received "${#found[@]}" && told RECEIVED
 }
 
 check_broken() {
@@ -143,5 +144,5 @@ check_broken() {
 	expect 04.6 "the message did not arrive" delivered &&
 		expect 04.6 "rq_psn of each should be sq_psn of the other, as in the arguments" \
 			each_expects "${psn[@]}" &&
-		expect 04.6 "each queue pair should be connected once" told_times 18 2 && ok 04.6
+		expect 04.6 "each queue pair should be connected once" told_times TO_RTR 2 && ok 04.6
 }

@@ -70,10 +70,10 @@ check_lock() {
 	[[ ! ${verdict[06.5]:-} ]] || return
 	reach 06.5 locked &&
 		expect 06.5 "the lock was free, and should be $number now" lock_is "$number" 0 &&
-		expect 06.5 "it took the lock, and tried again" told_times 30 0 && ok 06.5 || return
+		expect 06.5 "it took the lock, and tried again" told_times AGAIN 0 && ok 06.5 || return
 	has_taken 1
 	go && reach 06.6 added &&
-		expect 06.6 "add_one() returned before its READ and WRITE had completed" has_taken 2 14 &&
+		expect 06.6 "add_one() returned before READ and WRITE had completed" has_taken 2 WRITTEN &&
 		expect 06.6 "the counter should be 1 more, the lock $number" lock_is "$number" 1 || return
 	tell "contend $3" contending
 	echo end >&"$peer_input" && go
@@ -86,7 +86,7 @@ check_lock() {
 	if ! ends_with 0; then fail 06.6; fi
 	expect 06.6 "$2 and $3 were added, and the counter should say so" \
 		peer_said "sum $(($2 + $3))" &&
-		expect 06.6 "there should be $2 WRITEs, one for each addition" told_each 14 "$2" && ok 06.6
+		expect 06.6 "each of the $2 additions needs a WRITE" told_each WRITTEN "$2" && ok 06.6
 }
 
 check_exercise() {
@@ -103,8 +103,8 @@ check_exercise() {
 	for what in INIT ibv_reg_mr; do
 		why="${what/INIT/connection_init}() failed, and permit() did not return -1"
 		must_heed 06.1 "$why" "$what" 1 '*' exercise "${args[@]}"
-		if told 18 || printed "*no memory region"; then fail 06.1 "$why"; fi
-		if told 32; then fail 06.1 "permit() failed: set side->mr, so that main() releases it"; fi
+		if told TO_RTR || printed "*no memory region"; then fail 06.1 "$why"; fi
+		if told REGIONS; then fail 06.1 "permit() failed: set side->mr, which main() releases"; fi
 	done
 	beside=("${args[@]}" 10.9.0.1)
 	must_heed 06.2 "ibv_post_recv() failed, and receive_nonce() did not return -1" \
@@ -140,10 +140,10 @@ check_broken() {
 		finish && find_lines "arrived: $size bytes"
 		if ((!${#found[@]} || status)); then fail 06.7; fi
 		expect 06.7 "all of the text should be written by RDMA" written "$size" || return
-		if told 5 || ! told_last 14 15; then fail 06.7 "it did not wait for its last WRITE"; fi
-		if told 3; then fail 06.7 "it changed bytes before their WRITE was complete"; fi
+		if ! waited_for_writes; then fail 06.7 "it did not wait for its last WRITE"; fi
+		if told CHANGED; then fail 06.7 "it changed bytes before their WRITE was complete"; fi
 	done
-	words_of 14 && pieces=${#calls[@]} # as many as it asks for completions
+	words_of WRITTEN && pieces=${#calls[@]} # as many as it asks for completions
 	must_heed 06.7 "a WRITE has failed, and it went on" WRITE 1 '*' broken "$size"
 	must_heed 06.7 "the last WRITE has failed, and it went on" WRITE "$pieces" '*' broken "$size"
 	ok 06.7
