@@ -45,7 +45,7 @@
 #define QUEUE_SIZE 2
 #define CQ_SIZE (4 * QUEUE_SIZE)
 
-/* Our wr_id values. They show the kind of a request that has failed, too. */
+/* Our wr_id values: only they show the kind of a request that has failed. */
 #define WRID_RECEIVE 1
 #define WRID_SEND 2
 

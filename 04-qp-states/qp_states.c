@@ -166,7 +166,7 @@ static int to_rtr(const struct end *end)
 			.grh = {
 				.dgid = end->path->gid.gid,
 				.sgid_index = end->path->gid.gid_index,
-				.hop_limit = 64, /* RoCE: the kernel sets it */
+				.hop_limit = 64, /* RoCE: the kernel's own */
 			},
 		},
 		.path_mtu = end->path->mtu,

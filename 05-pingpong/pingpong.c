@@ -111,7 +111,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path,
 		},
 	};
 
-	if (address_check(remote, &path->port))
+	if (address_check(remote, &path->port))	/* RoCE needs a GID */
 		return -1;
 	if (failed(ibv_modify_qp(qp, &attr,
 				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
@@ -325,7 +325,7 @@ int main(int argc, char *argv[])
 	/* 9. and 10. Transfer. With an ibv_rc_pingpong, sock is -1 by now. */
 	pattern.own_kind = sock >= 0;
 	if (transfer(qp, mr, &opt, sock, &pattern)) {
-		port_explain(context, path.port_num);
+		port_explain(context, path.port_num);	/* is it down? */
 		goto out;
 	}
 	pattern_report(&pattern, pattern.own_kind ? opt.iters : 0);

@@ -317,6 +317,7 @@ int main(int argc, char *argv[])
 	if (missing(cq, "ibv_create_cq") ||
 	    create_qp(&side, pd, cq, path.port_num))
 		goto out;
+	/* One by one: a list has BATCH at most, and this need not be fast. */
 	for (int i = 0; i < side.receives && !opt.server; i++) {
 		if (post_receives(&side, i, 1))
 			goto out;
@@ -328,7 +329,7 @@ int main(int argc, char *argv[])
 
 	/* 9. and 10. Transfer. */
 	if (opt.server ? send_all(&side) : receive_all(&side)) {
-		port_explain(context, path.port_num);
+		port_explain(context, path.port_num);	/* is it down? */
 		goto out;
 	}
 	if (exchange_goodbye(side.sock) == 0)
@@ -340,7 +341,7 @@ out:
 	status |= RELEASE(ibv_destroy_qp, side.qp);
 	status |= RELEASE(ibv_destroy_cq, cq);
 	status |= RELEASE(ibv_dereg_mr, side.mr);
-	free(opt.server ? NULL : buf);
+	free(opt.server ? NULL : buf);	/* the client's is the table */
 	free(side.pattern.table);
 	status |= RELEASE(ibv_dealloc_pd, pd);
 	status |= RELEASE(ibv_close_device, context);

@@ -223,7 +223,7 @@ int main(int argc, char *argv[])
 	if (opt.server ? read_and_send(&side, 0, "without a fence:") ||
 			 read_and_send(&side, IBV_SEND_FENCE, "with a fence:")
 		       : receive(&side)) {
-		port_explain(context, path.port_num);
+		port_explain(context, path.port_num);	/* is it down? */
 		goto out;
 	}
 	if (exchange_goodbye(side.sock) == 0)

@@ -341,7 +341,7 @@ int main(int argc, char *argv[])
 	/* 9. Each operation once, and 10. many of them. */
 	if (opt.server ? perform_each(&side) || perform_many(&side)
 		       : sleep_and_look(&side)) {
-		port_explain(context, path.port_num);
+		port_explain(context, path.port_num);	/* is it down? */
 		goto out;
 	}
 	if (exchange_goodbye(side.sock) == 0)

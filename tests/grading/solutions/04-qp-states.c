@@ -71,8 +71,8 @@ static int to_init(struct ibv_qp *qp)
  * TODO 04.2: INIT -> RTR. From now on the queue pair expects packets from
  * @peer; the first has the number peer->psn. The path MTU is 1024. The index of
  * your own GID is peer->gid.gid_index here, because both queue pairs use the
- * same port. Between two hosts each side has an index of its own. Return what
- * ibv_modify_qp() returns. See to_rtr() in qp_states.c.
+ * same port. (Each of two hosts has its own index.) A LID (dlid) is not needed
+ * on RoCE. Return what ibv_modify_qp() returns. See to_rtr() in qp_states.c.
  */
 static int to_rtr(struct ibv_qp *qp, const struct peer *peer)
 {
@@ -132,8 +132,8 @@ static int to_rts(struct ibv_qp *qp, uint32_t psn)
 /*
  * TODO 04.4: ask the device for the state and for both PSNs, and print them as
  * "NAME: state 3, sq_psn 0x111111, rq_psn 0x222222": the state as a number, the
- * PSNs in six hex digits. Name at least these three, in one mask or in several.
- * If asking fails, print no such line. See show() in qp_errors.c.
+ * PSNs in six hex digits. Ask for at least these three, with one mask or with
+ * several. If asking fails, print no such line. See show() in qp_errors.c.
  */
 static void read_back(const char *name, struct ibv_qp *qp)
 {
@@ -152,9 +152,9 @@ static void read_back(const char *name, struct ibv_qp *qp)
 }
 
 /*
- * TODO 04.5: bring a queue pair in ERR back to RTS. The peer is the same as
- * before, and @psn is the number of the queue pair's own first packet. Return
- * 0, or the errno value of the step that failed. See step 6 of qp_errors.c.
+ * TODO 04.5: bring a queue pair in ERR back to RTS. The peer is as before, and
+ * @psn is the number of our own first packet. Return 0, or the errno value of
+ * the step that failed (a || would turn that into 1). See step 6, qp_errors.c.
  */
 static int recover(struct ibv_qp *qp, const struct peer *peer, uint32_t psn)
 {

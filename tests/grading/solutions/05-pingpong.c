@@ -1,13 +1,13 @@
 /*
- * exercise.c - four messages under way, and none too many
+ * exercise.c - four messages under way, and no more than there is room for
  *
  *	exercise PORT SIZE COUNT		the server receives
  *	exercise PORT SIZE COUNT HOST		the client sends
  *
  * COUNT messages go over one connection, all in one direction. PORT is a TCP
- * port. Each side has SLOTS slots of SIZE bytes in its memory, and each message
- * is sent from one slot and received into another, so SLOTS messages can be
- * under way.
+ * port. Your side has SLOTS slots of SIZE bytes in its memory (a peer may have
+ * more). Each message is sent from one slot and received into another, so SLOTS
+ * messages can be under way.
  *
  * A sender must know how many receives the peer has posted, because a message
  * for which there is none is refused (RNR). At the beginning there are SLOTS,
@@ -284,10 +284,10 @@ static int send_all(const struct side *side, int count)
  * TODO 05.5: receive @count messages. Give each to take(), with its slot, which
  * is wc.wr_id, and its length, which is wc.byte_len. Then post that receive
  * again, and after that give the peer a credit for it. Credits may go together,
- * but give them after SLOTS messages at the latest. In the end the peer must
- * have got one for each message, also for the last ones. The credits that you
- * send have completions, too, which come to the same queue. They are not
- * messages, so go on to the next completion if the opcode is not IBV_WC_RECV.
+ * but after SLOTS messages at the latest, because then the peer has none left.
+ * In the end it must have got one for each message, also for the last. Credits
+ * are sends, and have completions, too, which come to the same queue. They are
+ * not messages: go on to the next completion if the opcode is not IBV_WC_RECV.
  * Return 0, or -1 if anything failed. See transfer() in pingpong.c.
  */
 static int receive_all(struct side *side, int count)
@@ -312,8 +312,8 @@ static int receive_all(struct side *side, int count)
 }
 
 /*
- * Given: connect, and post a receive into each slot. Then both sides say that
- * they are ready: nothing comes before that.
+ * Given: connect, and post a receive into each slot. The order may be another
+ * than in pingpong.c, because nobody sends before both have said "ready".
  */
 static int introduce(const struct side *side, struct ibv_context *context,
 		     int sock)
@@ -354,7 +354,7 @@ int main(int argc, char *argv[])
 	struct side side = { .size = 0 };
 	struct ibv_qp_init_attr init = {
 		.cap = {
-			.max_send_wr = 2 * SLOTS,
+			.max_send_wr = 2 * SLOTS,	/* and credits */
 			.max_recv_wr = SLOTS,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
