@@ -172,6 +172,7 @@ int main(int argc, char *argv[])
 		status = no_device(list ? 0 : errno);
 		goto out;
 	}
+	/* The first with an ACTIVE port, whose number comes into port_num. */
 	device = device_choose(list, NULL, &port_num);
 	if (!device)
 		goto out;

@@ -81,7 +81,7 @@ static void print_flags(const struct name *names, uint64_t value)
 		value &= ~names->value;
 	}
 
-	value &= ~names->value;		/* the bits left out */
+	value &= ~names->value;		/* named in another list */
 	if (value)
 		printf("      unknown 0x%" PRIx64 "\n", value);
 }

@@ -222,8 +222,8 @@ int main(int argc, char *argv[])
 	puts("PD:      allocated");
 
 	/*
-	 * 4. Memory region. Memory of malloc() would do, too, but that of
-	 * mmap() begins with a page, so that the region lies in one page.
+	 * 4. Memory region. Memory of malloc() would do, too. But that of
+	 * mmap() begins where a page begins, so our region lies in one page.
 	 */
 	buf = mmap(NULL, SIZE, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -42,7 +42,7 @@
 /* The private data, in both directions. */
 struct hello {
 	char magic[4];		/* MAGIC, without a zero at the end */
-	uint32_t version;	/* in network byte order */
+	uint32_t version;	/* sent in network byte order: see 07.2 */
 	char text[24];		/* why it was refused, for example */
 };
 
@@ -147,7 +147,7 @@ static int expect(struct rdma_event_channel *channel,
 	return -1;
 }
 
-/* Given: a queue pair for @id. */
+/* Given: a queue pair for @id. The library makes its CQs; nobody polls them. */
 static int create_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr init = {
@@ -162,7 +162,7 @@ static int create_qp(struct rdma_cm_id *id)
 
 /*
  * Given: the server. *@id becomes the client that was accepted, and *@listener
- * is gone then. Returns 0, or -1 after an error message.
+ * is gone then. Returns 0, or -1 after an error, or if 07.5 is not written yet.
  */
 static int serve(struct rdma_cm_id **listener, uint32_t version,
 		 struct rdma_cm_id **id)
@@ -180,7 +180,7 @@ static int serve(struct rdma_cm_id **listener, uint32_t version,
 			return -1;
 		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
 			rdma_ack_cm_event(event);
-			continue;	/* of a client that is gone */
+			continue;	/* its client has given up */
 		}
 		*id = event->id;
 		welcome = is_welcome(event, version);

@@ -162,7 +162,7 @@ static int wait_for_client(struct connection *c, struct sockaddr *addr)
 /* 2. The client's identifier learns its device, and the way to the server. */
 static int find_server(struct connection *c, struct sockaddr *addr)
 {
-	int ms = c->timeout * 500;	/* half of our own wait */
+	int ms = c->timeout * 500;	/* half: a success can take all of it */
 
 	if (called(c, "rdma_create_id",
 		   rdma_create_id(c->channel, &c->id, NULL, RDMA_PS_TCP)) ||
@@ -211,7 +211,7 @@ static int establish(struct connection *c, bool client)
 	struct rdma_conn_param param = {
 		.responder_resources = client,	/* READs at a time we serve */
 		.initiator_depth = !client,	/* READs at a time we post */
-		.retry_count = 7,	/* with 7, Soft-RoCE never gives up */
+		.retry_count = 7,	/* 6 is too short on a busy machine */
 		.rnr_retry_count = 7,	/* for ever: a receive will come */
 	};
 	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
@@ -260,7 +260,7 @@ static int play(struct connection *c, struct rounds *r,
 	return err;
 }
 
-/* Steps 2 to 6, and back. Returns 0, NO_SERVER, or -1. */
+/* Steps 2 to 6, and the release of it all. Returns 0, NO_SERVER, or -1. */
 static int connect_and_play(struct connection *c, struct rounds r,
 			    const struct arguments *args)
 {

@@ -1,8 +1,8 @@
 /*
  * sync_ping.c - the same connection with calls that wait by themselves
  *
- * Without an event channel, a call of the CM waits until it is done. But
- * no call has a deadline: if the peer goes silent, this program waits for ever.
+ * Without an event channel, a call of the CM waits until it is done. But you
+ * cannot give it a deadline: if a peer goes silent, this program never ends.
  * The peer may also be rdma-core's rdma_server or rdma_client.
  *
  * Sides: server and client; make run-07 PROGRAM=sync_ping starts both
@@ -61,7 +61,9 @@ static int took(struct endpoint *e, const char *name, int result)
 /*
  * 1. Create an identifier. If @addr is passive (RAI_PASSIVE), it is bound, so
  * that it can listen, and rdma_get_request() makes a queue pair like @init for
- * each client. Otherwise the identifier gets its queue pair now.
+ * each client. Otherwise the identifier gets its queue pair now. @init has no
+ * CQs, so the library makes one for each direction, for rdma_get_send_comp()
+ * and rdma_get_recv_comp().
  */
 static int create(struct endpoint *e, struct rdma_addrinfo *addr,
 		  struct rdma_cm_id **id)

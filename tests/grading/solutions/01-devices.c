@@ -31,8 +31,8 @@
 
 /*
  * TODO 01.1: return the number of the device's first ACTIVE port, or 0 if it
- * has none. Ports count from 1. See print_device() and print_port() in
- * devices.c.
+ * has none, or if a query fails before you find one. Ports count from 1. See
+ * print_device() and print_port() in devices.c.
  */
 static int active_port(struct ibv_context *context)
 {
@@ -70,8 +70,8 @@ static bool is_ipv4_v2(const struct ibv_gid_entry *entry)
 /*
  * TODO 01.3: find the port's first GID for which is_ipv4_v2() is true, and put
  * it into *@gid. Return 0, or -1 if there is none. The table has gid_tbl_len
- * entries, see ibv_query_port(3). Only the first GID_INDEXES can be used, and
- * an entry without a GID cannot be queried. See read_gids() in devices.c.
+ * entries, see ibv_query_port(3); look at the first GID_INDEXES at most. If the
+ * query of an entry fails, pass over that entry. See read_gids() in devices.c.
  */
 static int find_gid(struct ibv_context *context, int port,
 		    struct ibv_gid_entry *gid)

@@ -115,7 +115,7 @@ static void report(const char *rights, const struct ibv_mr *mr, int err)
 /*
  * TODO 02.4: release the regions and the protection domain, in the order that
  * works. @mr has @count entries; those of refused registrations are NULL.
- * Return 0, or -1 if a release failed.
+ * Return 0, or -1 if a release failed; go on with the others then.
  * Read steps 7 and 8 in main() of context_pd_mr.c.
  */
 static int release(struct ibv_mr *mr[], int count, struct ibv_pd *pd)
