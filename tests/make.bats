@@ -79,12 +79,12 @@ bare_path() {
 # bats test_tags=long
 @test "SAN=1: finds the mistake of docs/tools.md, as it is shown there" {
 	copy_tree
-	sed 's/calloc(2, opt.size)/calloc(1, opt.size)/' 05-pingpong/pingpong.c >05-pingpong/mine.c
-	RDMA=lab LIMIT=120 run limited make run-05 PROGRAM=mine SAN=1
+	sed 's/calloc(2, opt.size)/calloc(1, opt.size)/' 05-pingpong/pingpong.c >05-pingpong/small.c
+	RDMA=lab LIMIT=120 run limited make run-05 PROGRAM=small SAN=1
 	assert_failure
 	assert_line --regexp '^server \| ==.*ERROR: AddressSanitizer: heap-buffer-overflow'
 	assert_line --regexp '^server \| .* in pattern_compare common/pattern.c:'
-	assert_line --regexp '^server \| .* in main 05-pingpong/mine.c:'
+	assert_line --regexp '^server \| .* in main 05-pingpong/small.c:'
 }
 
 @test "run-05: fails when a side fails" {
