@@ -625,6 +625,23 @@ through"
 	assert_output 'lab: no-such-qemu is missing; try: sudo apt-get install qemu-system-x86'
 }
 
+# apt knows one name of the three, as on Debian for arm64, and can download nothing.
+@test "start: a kernel's package is found whichever of its names apt knows" {
+	! compgen -G '/boot/vmlinuz-*' || skip "this machine has a kernel in /boot"
+	mkdir "$scratch/bin"
+	cat >"$scratch/bin/apt-cache" <<-'END'
+		#!/bin/sh
+		[ "$1 $2" = "depends linux-image-arm64" ] || exit 100
+		echo linux-image-arm64
+		echo "  Depends: linux-image-6.1.0-99-arm64"
+	END
+	printf '#!/bin/sh\nexit 100\n' >"$scratch/bin/apt-get"
+	chmod +x "$scratch"/bin/*
+	PATH=$scratch/bin:$PATH LAB_CACHE=$scratch/cache run -125 limited "$lab" run true
+	assert_line 'lab: no kernel with rdma_rxe here: downloading linux-image-6.1.0-99-arm64 (once)'
+	assert_line 'lab: download failed; the command was: apt-get download linux-image-6.1.0-99-arm64'
+}
+
 # --- KVM ---
 
 # A QEMU whose KVM hangs for ever, as it does on some machines.

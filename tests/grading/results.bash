@@ -1,13 +1,13 @@
 # Folders for results: sourced by grade and grade-all.
 #
-# Nothing is ever removed but what these two have written themselves: a folder is only
-# taken over if it is empty, or has the file that marks it as made by us; and no folder
-# may be inside what is graded, or the other way round.
+# These two remove only what they have written themselves. So they take a folder over only
+# if it is empty, or has the file that marks it as made by them. And no folder for results may
+# be inside what is graded, or the other way round.
 
 mark=.made-by-${0##*/}
 
-# A stream that is closed becomes one that cannot be written to: else the next file that
-# is opened would take its place.
+# A stream that is closed becomes one that cannot be written to. Otherwise the next file that
+# is opened would get its number, and our output would be written into that.
 mend_streams() {
 	if ! is_open 0; then
 		exec </dev/null

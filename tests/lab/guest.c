@@ -83,7 +83,7 @@ struct job {
 	struct winsize size;
 };
 
-/* The command's ends of its streams, as seen from here; -1: closed. */
+/* Our ends of the command's streams: we write to @in; -1: closed. */
 struct streams {
 	int in, out, err;
 	pid_t pid;
@@ -106,6 +106,8 @@ static _Noreturn void die(int port, const char *format, ...)
 	va_start(args, format);
 	len = vsnprintf((char *)f.data, FRAME_DATA_MAX, format, args);
 	va_end(args);
+	if (len >= FRAME_DATA_MAX)
+		len = FRAME_DATA_MAX - 1;	/* it was cut off */
 
 	if (port < 0 || len < 0 ||
 	    frame_send(port, &f, FRAME_FAILED, (size_t)len))

@@ -199,7 +199,7 @@ static void end_by_signal(int number)
 	sigprocmask(SIG_UNBLOCK, &unblock, NULL);
 }
 
-/* Ends this process, which has said why. */
+/* End the guests, and this process; the caller has printed the reason. */
 static _Noreturn void give_up(void)
 {
 	kill_all();
@@ -898,7 +898,7 @@ static void send_queue(struct guest *g)
 	if (n >= 0)
 		g->sent += (size_t)n;
 	else if (errno == EPIPE || errno == ECONNRESET)
-		g->sent = g->queued; /* its last words are to be received yet */
+		g->sent = g->queued; /* QEMU is gone; what it sent is read first */
 	else if (errno != EAGAIN && errno != EINTR)
 		lose(g, strerror(errno));
 	if (g->sent == g->queued)
