@@ -459,9 +459,15 @@ RoCE v2"
 through"
 		[[ -s $file ]]
 	done
-	# One bit of 80 MB.
+	# QEMU needs the kernel's file to restore as well.
+	file=$(compgen -G "$LAB_CACHE/vmlinux-*")
+	rm "$file"
+	run -0 limited "$lab" run -- echo through
+	assert_output --partial 'damaged: making them again'
+	[[ -s $file ]]
+	# A few bytes of 80 MB.
 	file=$(compgen -G "$LAB_CACHE/parts-*/snapshot")
-	printf '\377' | dd of="$file" bs=1 seek=50000000 conv=notrunc status=none
+	printf other | dd of="$file" bs=1 seek=50000000 conv=notrunc status=none
 	run -0 limited "$lab" run -- echo through
 	assert_line --partial 'damaged'
 	run -0 limited "$lab" run -- echo silent
@@ -475,7 +481,7 @@ through"
 	limited "$lab" run -- true
 	cd "$LAB_CACHE"/parts-*
 	truncate -s 100000 snapshot
-	cksum lab-host tsc-khz snapshot >restored.sums
+	sed -i "s/.* snapshot$/$(cksum snapshot)/" restored.sums
 	cd "$project"
 
 	run -0 limited "$lab" run -- echo through
@@ -491,7 +497,7 @@ through"
 	limited env LAB_CPUS=1 "$lab" run -- true
 	for parts in "$LAB_CACHE"/parts-*; do
 		truncate -s 100000 "$parts/snapshot"
-		(cd "$parts" && cksum lab-host tsc-khz snapshot >restored.sums)
+		(cd "$parts" && sed -i "s/.* snapshot$/$(cksum snapshot)/" restored.sums)
 	done
 	LIMIT=100 run -0 limited "$lab" pair -- echo through -- echo through
 	for side in server client; do
