@@ -80,9 +80,9 @@ static const struct operation each[] = {
 #define FIRST_NUMBER 100	/* before the first of them */
 #define LAST_NUMBER 7		/* after the last */
 
-/* Words over TCP, a byte each. The target answers LOOK by LOOK, when it has. */
+/* Words of the initiator over TCP, a byte each. The target answers LOOK. */
 enum {
-	LOOK = 'l',	/* print your memory, and then answer */
+	LOOK = 'l',	/* print your memory, and then say LOOK, too */
 	BUSY = 'b',	/* there will be more operations */
 	END = 'e',	/* there will be none */
 };
@@ -162,7 +162,7 @@ static int perform_each(const struct side *side)
 		if (perform(side, &each[i]))
 			return -1;
 		print_memory(side, each[i].name, "");
-		/* Before it has printed, its memory must not change again. */
+		/* The target must print before its memory changes again. */
 		if (connection_tell(side->sock, LOOK) ||
 		    connection_hear(side->sock, &seen))
 			return -1;
@@ -194,7 +194,7 @@ static int perform_many(const struct side *side)
 		if (perform(side, &add))
 			return -1;
 
-		/* Who hears nothing for --timeout (1 s or more) gives up. */
+		/* The target gives up if it hears nothing for --timeout. */
 		now = clock_ns(CLOCK_MONOTONIC);
 		if (now - told > NS_PER_S / 4) {
 			if (connection_tell(side->sock, BUSY))
@@ -321,7 +321,7 @@ int main(int argc, char *argv[])
 	if (missing(side.mr, "ibv_reg_mr(%zu bytes)", size))
 		goto out;
 
-	/* 5. No channel: the target sleeps on the TCP connection. 6. and 7. */
+	/* 6. and 7. No channel (5): the target sleeps in connection_hear(). */
 	cq = ibv_create_cq(context, 2, NULL, NULL, 0);
 	if (missing(cq, "ibv_create_cq") ||
 	    create_qp(pd, cq, path.port_num, &side.qp))

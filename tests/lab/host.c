@@ -898,7 +898,7 @@ static void send_queue(struct guest *g)
 	if (n >= 0)
 		g->sent += (size_t)n;
 	else if (errno == EPIPE || errno == ECONNRESET)
-		g->sent = g->queued; /* QEMU is gone; its rest is read */
+		g->sent = g->queued; /* QEMU is gone */
 	else if (errno != EAGAIN && errno != EINTR)
 		lose(g, strerror(errno));
 	if (g->sent == g->queued)

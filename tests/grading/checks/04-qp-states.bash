@@ -33,7 +33,7 @@ check_exercise() {
 	move_gid first # the one that both queue pairs have
 	start exercise "${psn[@]}" "$victim"
 
-	# main() calls to_rtr() first, which should ask for RTR (18) and not for INIT (17).
+	# main() calls to_rtr() first, which should ask for RTR and not for INIT.
 	if ! at init; then
 		if told_first TO_INIT TO_RTR || told_each TO_RTR 2; then fail 04.2; else fail 04.1; fi
 		return
