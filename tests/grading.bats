@@ -323,6 +323,9 @@ write_hints() {
 	misbehave '*(volatile int *)8 = 1;'
 	run -2 limited make try-02
 	assert_line 'try    | your program crashed: SIGSEGV'
+	assert_line 'try    | make try-02 SAN=1 shows the line'
+	run -2 limited make try-02 SAN=1
+	assert_line --regexp "^you    \| +#0 .* in main $file:4\$"
 	# Its children end with it, though they have its output still open.
 	misbehave 'if (fork()) return 7; pause();'
 	run -2 limited make try-02

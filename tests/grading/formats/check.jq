@@ -3,6 +3,10 @@ def pad($n): . + (" " * ([$n - length, 0] | max));
 def cut($n): if length > $n then .[:$n - 3] + "..." else . end;
 def seconds: (. / 100 | round) | "\(. / 10 | floor).\(. % 10)s";
 def line($name; $text): if $text == "" then empty else "        \($name | pad(8)) \($text | cut(200))" end;
+# The sanitizers show where a program crashes.
+def crashed($nn): if .message | startswith("it crashed") then
+	"make try-\($nn)\(if .file | endswith("broken.c") then " PROGRAM=broken" else "" end) SAN=1 shows the line, if it crashes there, too"
+	else "" end;
 
 (.tests[0].chapter) as $chapter |
 ($chapter | .[:2]) as $nn |
@@ -13,6 +17,7 @@ def line($name; $text): if $text == "" then empty else "        \($name | pad(8)
 	else "\("\(.score)/\(.max_score)" | pad(5)) \(.duration_ms | seconds)" end),
 	if .status == "pass" or .status == "blocked" then empty else
 		line("ran"; .cmd), line("you"; .message), line("seen"; .kernel),
+		line("where"; crashed($nn)),
 		line("look at"; if .line > 1 then "\(.file):\(.line)   TODO \(.id)" else .file end),
 		line("read"; .hint)
 	end),
