@@ -479,6 +479,18 @@ half() {
 	assert_equal "$(jq .score "$scratch/results/grade.json")" 4
 }
 
+@test "grade: if the compiler's sandbox fails, nobody gets 'does not compile'" {
+	mkdir -p "$scratch/in/01-devices"
+	echo 'int main(void) { return missing; }' >"$scratch/in/01-devices/exercise.c"
+	# It works when it is tried, and never again.
+	printf '%s\n' '#!/bin/bash' '[[ ! -e $0.used ]] || exit 1' ': >"$0.used"' 'exec bwrap "$@"' \
+		>"$scratch/bwrap"
+	chmod +x "$scratch/bwrap"
+	GRADE_BWRAP=$scratch/bwrap run -2 limited "$grade" --chapter 01 --results "$scratch/results" "$scratch/in"
+	assert_line "grade: the compiler's sandbox does not work any more"
+	assert [ ! -e "$scratch/results/grade.json" ]
+}
+
 # bats test_tags=long
 @test "grade: the compiler sees the system's files alone, here and in the guest" {
 	mkdir -p "$scratch/in/01-devices"
@@ -690,7 +702,8 @@ make_up_checks() {
 		'[10,"pass","pass","error","error"]'
 	rm -r "$scratch/in"
 	make_up_checks 'rdma link delete "$device"; peer burst 20000; until_peer_listens; start exercise' \
-		'ok 02.1; ok 02.2'
+		'ok 02.1; ok 02.2' \
+		'peer burst 20000; until_peer_listens; kill -SEGV "$peer_pid"; nap 1; ok 03.1; ok 03.2'
 	run -0 limited tests/grading/grade --results "$scratch/peer" "$scratch/in"
 	assert_equal "$(jq -r .score "$scratch/peer/grade.json")" 10
 	run jq -r '.tests[] | select(.status == "error").message' "$scratch/peer/grade.json"
@@ -793,8 +806,12 @@ make_up_checks() {
 # bats test_tags=long
 @test "grade, grade-all, handout: any name of a folder will do" {
 	copy_tree
+	# The tree itself as well; but make takes no other name than this one.
+	mv "$tree" "$scratch/it's a tree"
+	cd "$scratch/it's a tree"
 	local name=$'it\'s $HOME "a" $(id) `id` \\ %2 #'
 	mkdir "$scratch/$name" "$scratch/$name/ann"
+	(cd "$project" && solve "$scratch/$name/ann" 01-devices)
 	make -s build/tests/grading/peer
 	run -2 limited make grade SUBMISSION="$scratch/$name/none"
 	assert_line "grade: SUBMISSION=$scratch/$name/none: no such folder"
@@ -803,6 +820,7 @@ make_up_checks() {
 	SUBMISSION="$scratch/$name/none" run -2 limited make grade
 	assert_line "grade: SUBMISSION=$scratch/$name/none: no such folder"
 	run -0 limited make grade-all SUBMISSIONS="$scratch/$name" RESULTS="$scratch/to $name"
+	assert_line --regexp "^ann +fail +20 "
 	assert [ -e "$scratch/to $name/class.csv" ]
 	cd "$project"
 	git -C "$project" rev-parse -q --verify HEAD >/dev/null || return 0

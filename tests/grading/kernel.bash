@@ -120,7 +120,7 @@ right_peer() {
 	goes_to_peer
 }
 
-# Has each queue pair that GID of the peer's which world.c knows (6)?
+# Has each queue pair that GID of the peer's which world.c knows?
 goes_to_peer() { ! told ELSEWHERE; }
 
 # both FIELD VALUE OTHER: has A the VALUE, and B the OTHER? See qp().
@@ -139,7 +139,7 @@ each_expects() {
 		both sq-psn "$1" "$2" && both rq-psn "$2" "$1"
 }
 
-# Has the step from RESET to RTR been tried, and did the kernel refuse it (18)?
+# Has the step from RESET to RTR been tried, and did the kernel refuse it?
 refused_first() {
 	prints_only 'RESET -> RTR: EINVAL' 'RESET -> RTR: E([A-QS-Z]|R[A-QS-Z])[A-Z0-9]+' \
 		'RESET -> RTR.*' || return
@@ -177,7 +177,7 @@ qp() {
 	local name=$1 object had
 	shift
 	for object in "${objects[@]}"; do
-		[[ " $object " == *" lqpn ${number[$name]} "* ]] || continue
+		[[ " $object " == *" lqpn ${number[$name]:-none} "* ]] || continue
 		while (($#)); do
 			field "$1" "$object"
 			had=$value
@@ -207,21 +207,21 @@ probe() {
 		kind=r
 	fi
 	if [[ ! -e $tracing/trace ]]; then
-		mount -t tracefs tracing "$tracing" || exit "$own_fault"
-		echo 0 >"$tracing/options/record-cmd" || exit "$own_fault"
+		mount -t tracefs tracing "$tracing" || give_up "cannot trace"
+		echo 0 >"$tracing/options/record-cmd" || give_up "cannot trace"
 		# For some thousand calls: to go through more takes too long.
-		echo 128 >"$tracing/buffer_size_kb" || exit "$own_fault"
+		echo 128 >"$tracing/buffer_size_kb" || give_up "cannot trace"
 	fi
 	if [[ ! -e $tracing/events/kprobes/$name ]]; then
-		echo "$kind:$name $2 ${*:3}" >>"$tracing/kprobe_events" || exit "$own_fault"
+		echo "$kind:$name $2 ${*:3}" >>"$tracing/kprobe_events" || give_up "cannot trace $2"
 	fi
-	echo 1 >"$tracing/events/kprobes/$name/enable" || exit "$own_fault"
+	echo 1 >"$tracing/events/kprobes/$name/enable" || give_up "cannot trace $2"
 }
 
 # What another program was asked about fills the trace, and makes it longer to go through.
 no_probes() {
 	if [[ -e $tracing/events/kprobes ]]; then
-		echo 0 >"$tracing/events/kprobes/enable" || exit "$own_fault"
+		echo 0 >"$tracing/events/kprobes/enable" || give_up "cannot trace"
 	fi
 }
 
@@ -233,9 +233,9 @@ watch_filters() {
 	if [[ ! -e $tracing/events/filters ]]; then
 		for function in do_seccomp set_syscall_user_dispatch __ptrace_link \
 			__{x64,arm64,ia32}_sys_landlock_restrict_self; do
-			echo "p:filters/filtered$((++i)) $function" >>"$tracing/kprobe_events" || :
+			echo "p:filters/filtered$((++i)) $function" >>"$tracing/kprobe_events"
 		done 2>/dev/null
-		echo 1 >"$tracing/events/filters/enable" || exit "$own_fault"
+		echo 1 >"$tracing/events/filters/enable" || give_up "cannot trace"
 	fi
 	count_filters
 	filters_before=$filters
@@ -257,8 +257,8 @@ count_filters() {
 
 # calls_of PROBE [PATTERN]: sets `calls` to what the kernel has written down for it since
 # start(): the arguments of each call, a line each, that match. Those of the peer and of our
-# own looking, which asks the driver as well, do not count. If there were so many that some
-# are lost, there are none, and it fails: what remains may be what the program wants to show.
+# own looking, which asks the driver as well, do not count. If the trace has lost calls, the array is
+# empty and the status 1: a program could fill the trace until only those are left that it wants seen.
 calls_of() {
 	local line args thread all=() pattern=${2:-*} file entries=0
 	calls=()
@@ -384,27 +384,32 @@ tried_again() { granted_too_much && calls_of asked && ((${#calls[@]} > ${#ask[@]
 # or each may come more than once: how many regions there are is another question. Those in
 # `refused` it must not grant.
 right_flags() {
-	local letters flags i=0 want=() asked missing=''
+	local letters flags wanted=() got=() next=0 missing='' refusals
 	calls_of asked
-	asked=${#calls[@]}
+	refusals=${#calls[@]}
 	! granted_too_much || return
+	calls_of reg_mr
+	got=("${calls[@]##*access=}")
+	((refusals -= ${#got[@]}))
+	# Some of the wanted flags may be missing, but not in another order.
 	for letters in "${granted[@]}"; do
 		access_flags "$letters"
-		want+=("$flags")
-		if [[ ${calls[i]:-} == *access=$flags ]]; then
-			((i += 1))
-		else
-			missing=${missing:-"; the first that is missing is $flags, of $letters"}
+		wanted+=("$flags")
+		if [[ ${got[next]:-} == "$flags" ]]; then
+			((next += 1))
+		elif [[ ! $missing ]]; then
+			missing="; the first that is missing is $flags, of $letters"
 		fi
 	done
-	evidence="ibv_reg_mr() got ${calls[*]##*access=}, and should get ${want[*]}$missing"
+	evidence="ibv_reg_mr() got ${got[*]}, and should get ${wanted[*]}$missing"
 	# The kernel refuses some flags before the driver sees them. A refused call may be made again.
-	if ((i && i < ${#granted[@]} && asked - ${#calls[@]} > ${#refused[@]})); then
-		evidence+="; $((asked - ${#calls[@]})) calls were refused"
+	if ((next && next < ${#wanted[@]} && refusals > ${#refused[@]})); then
+		evidence+="; $refusals calls were refused"
 		return 1
 	fi
-	local IFS=$'\n'
-	((i == ${#calls[@]})) || [[ $(uniq <<<"${calls[*]##*access=}") == $(uniq <<<"${want[*]}") ]]
+	# Each call may also have been made several times in a row.
+	((next == ${#got[@]})) ||
+		[[ $(printf '%s\n' "${got[@]}" | uniq) == $(printf '%s\n' "${wanted[@]}" | uniq) ]]
 }
 
 # Are there as many regions as rights in `granted`, and was each of `ask` asked for?
@@ -445,15 +450,14 @@ all_deregistered() {
 
 # Has each of them `length` bytes, and do all begin at the same address?
 right_length() {
-	local object first
+	local object
 	for object in "${objects[@]}"; do
 		field mrlen "$object" && evidence=$object
 		[[ $value == "$length" ]] || return 1
 	done
 	own_addresses || return
-	first=${calls[0]:-}
 	evidence="ibv_reg_mr(): ${calls[*]%% *}"
-	[[ ${calls[*]%% *} == "${first%% *}"*( "${first%% *}") ]]
+	all_same "${calls[@]%% *}"
 }
 
 # No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
@@ -574,7 +578,7 @@ armed() {
 	evidence="ibv_req_notify_cq(): ${#calls[@]} times for solicited messages only"
 	calls_of arm "flags=0x2 cq=${2:-*}"
 	evidence+=", ${#calls[@]} times for any"
-	((${#calls[@]} >= $1)) && [[ ${calls[*]/#"${calls[0]:-}"/} == *( ) ]]
+	((${#calls[@]} >= $1)) && all_same "${calls[@]}"
 }
 
 # took_events N: has the program read N events from its completion channel, or does it soon?
@@ -634,10 +638,11 @@ watch_copies() {
 	probe copy rxe_mr_copy "from=$from" "at=$at" "length=$length"
 }
 
-# written SIZE: has the driver written every byte of a region of this size, and none behind it? The
-# addresses of the copies are those that the peer names, so each region must have its own.
+# written SIZE: has the driver written every byte of a region of this size, and with none of these
+# copies a byte behind it? The addresses of the copies are those that the peer names, so each region
+# must have its own.
 written() {
-	local region regions start end at length source sources
+	local region regions start end filled at length source sources
 	own_addresses || return
 	calls_of reg_mr "*length=$1 *"
 	# Nobody needs more than one.
@@ -647,23 +652,26 @@ written() {
 	calls_of copy 'from=0 *'
 	printf '%s\n' "${calls[@]}" | sed 's/.*at=//; s/length=//' | sort -n >"$log/copies"
 	for region in "${regions[@]}"; do
-		start=${region#start=} start=${start%% *} end=$start
+		start=${region#start=} start=${start%% *}
+		end=$((start + $1)) filled=$start	# all bytes before that are written
 		while read -r at length; do
-			if ((at >= start && at < start + $1 && at + length > start + $1)); then
+			if ((at < start || at >= end)); then
+				continue	# not into this region
+			elif ((at + length > end)); then
 				evidence="by RDMA, more than the $1 bytes were written"
 				return 1
-			elif ((at >= start && at <= end && at + length > end)); then
-				end=$((at + length))
+			elif ((at <= filled && at + length > filled)); then
+				filled=$((at + length))
 			fi
 		done <"$log/copies"
-		evidence="by RDMA, the first $((end - start)) of $1 bytes were written"
+		evidence="by RDMA, the first $((filled - start)) of $1 bytes were written"
 		for source in "${sources[@]%% *}"; do
-			if ((source >= start && source < end)); then
+			if ((source >= start && source < filled)); then
 				evidence="what was written there was read from there"
 				return 1
 			fi
 		done
-		((end - start < $1)) || return 0
+		((filled < end)) || return 0
 	done
 	return 1
 }
@@ -690,7 +698,8 @@ look_at_queues() {
 # right_receives SIZE: is each receive as long as a slot, and in the one that its wr_id names?
 # And is there one for each of the four slots?
 right_receives() {
-	local receive id address length first='' slots=()
+	local receive id address length first=''
+	local -A slots=()
 	evidence="no receive is posted"
 	for receive in "${receives[@]}"; do
 		read -r id address length <<<"$receive"
@@ -698,8 +707,8 @@ right_receives() {
 			first=$((address - id * $1))
 		fi
 		evidence="wr_id $id: $length bytes at memory + $((address - first))"
-		((length == $1 && address == first + id * $1)) || return
-		slots[id]=1
+		((id >= 0 && id < 4 && length == $1 && address == first + id * $1)) || return
+		slots[$id]=1
 	done
 	evidence="${#receives[@]} receives are posted, into ${#slots[@]} slots"
 	((${#receives[@]} == 4 && ${#slots[@]} == 4))
@@ -835,8 +844,8 @@ watch_opens() {
 	probe closed ib_uverbs_close
 }
 
-# only_open [DEVICE]: has the program this one open, or none, and no other one? A descriptor may be
-# in a message that nobody has received. So the calls are counted, too.
+# only_open [DEVICE]: is that the only device that the program has open? Or, without DEVICE, has it
+# none open? A descriptor may be in a message that nobody has received. So the calls are counted, too.
 only_open() {
 	local opened closed
 	calls_of opened || return
@@ -943,7 +952,7 @@ until_grown() {
 # What the counters were when the program was started.
 remember_counters() {
 	local name value
-	for name in rdma_sends send_rnr_err sent_pkts rcvd_pkts; do
+	for name in rdma_sends send_rnr_err; do
 		value=0
 		counter "$name"
 		counted_before[$name]=$value

@@ -58,14 +58,17 @@ until_peer() {
 	peer_said "$@"
 }
 
-# peer_said PATTERN [TIMES]: has the peer printed a line like this, as often as that?
+# peer_said PATTERN [TIMES]: has the peer printed a line like this, as often as that? Sets `reply`
+# to the first one.
 peer_said() {
 	local line='' replies=() count=0
+	reply=''
 	mapfile -t replies <"$peer_out"
 	for line in "${replies[@]}"; do
 		# shellcheck disable=SC2053 # a pattern
-		if [[ $line == $1 ]]; then
-			((count += 1))
+		[[ $line == $1 ]] || continue
+		if ((++count == 1)); then
+			reply=$line
 		fi
 	done
 	evidence="the peer: ${line:-nothing}${2:+; right: $count of $2}"
@@ -77,19 +80,7 @@ peer_said() {
 # shellcheck disable=SC2034 # for the checks
 peer_says() {
 	said=''
-	until_peer "@($1)*" && find_reply "@($1)*" && said=$reply
-}
-
-# find_reply PATTERN: sets `reply` to the first line of the peer's that is like this.
-find_reply() {
-	local replies
-	mapfile -t replies <"$peer_out"
-	for reply in "${replies[@]}"; do
-		# shellcheck disable=SC2053 # a pattern
-		[[ $reply != $1 ]] || return 0
-	done
-	reply=''
-	return 1
+	until_peer "@($1)*" && said=$reply
 }
 
 # said_is PATTERN: is `said` like this?
@@ -127,16 +118,16 @@ one_by_hand() { at arming && go && at armed && go && burst 1 && at drained && go
 # burst_at_once N: like burst(), but all N messages arrive before the program wakes up, so that
 # there is one event for them. For this the program is stopped with SIGSTOP. Stopping it would
 # end an epoll_wait(2), see signal(7), and continuing it would end a wait for a signal. So a
-# program in one of those is held in ibv_get_cq_event() instead (13, see world.c). If it never
+# program in one of those is held in ibv_get_cq_event() instead: WAITS, see world.c. If it never
 # calls that, it may have woken up after the first message; then `some` is set.
 # shellcheck disable=SC2034 # for the checks
 burst_at_once() {
 	some=''
 	if [[ " $where " == *" "@(epoll_wait|sigtimedwait|sigsuspend|pause)" "* ]]; then
-		: >"$root/work/${world[wait]}"
+		hold
 		burst "$1"
 		told WAITS || some=1
-		rm "$root/work/${world[wait]}"
+		let_go
 	else
 		kill -STOP "$pid"
 		burst "$1"
@@ -291,16 +282,16 @@ answered_all() {
 }
 
 # ask WHAT: the peer of chapter 07 is a server, and does WHAT, see cm_peer.c. The program, a client,
-# asks it. Sets `said` to the words of the program, and `told` to those of the peer.
+# asks it. Sets `said` to the words of the program, and `answer` to those of the peer.
 # shellcheck disable=SC2034 # for the checks
 ask() {
 	stop # an older run of this program may have the port, and the peer needs it
 	peer server $((++port)) "$1"
 	deadline=60 share=60000 until_peer listening || peer_failed
 	start exercise "$port" "$version" 10.9.0.1
-	{ peer_says 'asked|nothing' && until_peer 'told *'; } || :
-	find_reply 'told *' || :
-	told=${reply#told }
+	peer_says 'asked|nothing' && until_peer 'told *'
+	peer_said 'told *'
+	answer=${reply#told }
 }
 
 # Draws wrong magics, in the words of cm_peer.c. `magics`: each of the four letters in the other
@@ -324,7 +315,7 @@ draw_magics() {
 # be_asked VERSION KIND: the peer is such a client of the program. Sets `said` to what it got.
 be_asked() {
 	peer client "$port" "$1" "$2" 10.9.0.1
-	peer_says 'accepted|rejected|nothing|RDMA' || :
+	peer_says 'accepted|rejected|nothing|RDMA'
 }
 
 # Does the program send the text of the given main()? A compiler may have cut it into pieces, of
@@ -377,9 +368,11 @@ end_peer() {
 	kill "$peer_pid" 2>/dev/null
 	wait "$peer_pid" 2>/dev/null || status=$?
 	peer_pid=''
-	if ((status == 3)); then
-		peer_failed
-	fi
+	# 143: we have ended it.
+	case $status in
+	0 | 1 | 143) ;;
+	*) peer_failed ;;
+	esac
 }
 
 # peer_failed: nothing can be said about this program, because the peer has failed. A program

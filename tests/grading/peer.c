@@ -283,15 +283,16 @@ static int post_send(struct peer *p, struct ibv_send_wr *wr)
 	return own_call(p, ibv_post_send(p->qp, wr, &bad), "ibv_post_send");
 }
 
-static int burst(struct peer *p, int sock)
+static int burst(struct peer *p)
 {
 	struct address remote;
 	uint32_t sent[ROOM];
 	struct ibv_wc wc;
 	int n;
 
-	if (exchange_receive_address(sock, &remote) || connect_qp(p, &remote) ||
-	    exchange_send_address(sock, &p->local))
+	if (exchange_receive_address(p->sock, &remote) ||
+	    connect_qp(p, &remote) ||
+	    exchange_send_address(p->sock, &p->local))
 		return -1;
 	puts("connected");
 
@@ -417,12 +418,13 @@ static void look_at(const struct ibv_mr *mr, const struct ibv_wc *wc,
 }
 
 /* Meet the other side, which sends us messages or gets them from us. */
-static int introduce(struct peer *p, int sock)
+static int introduce(struct peer *p)
 {
 	struct address remote;
 
-	if (exchange_send_address(sock, &p->local) ||
-	    exchange_receive_address(sock, &remote) || connect_qp(p, &remote))
+	if (exchange_send_address(p->sock, &p->local) ||
+	    exchange_receive_address(p->sock, &remote) ||
+	    connect_qp(p, &remote))
 		return -1;
 	return 0;
 }
@@ -445,30 +447,36 @@ static int credits_for(int arrived, int posted, int free_slots, int left,
 {
 	/* From each remainder by 6 to the next one that is 1 or 5. */
 	static const int steps[] = { 1, 4, 3, 2, 1, 2 };
-	int credits = 3;
+	/* Receives that are posted with the first credits and the next ones. */
+	const int with_three = SLOTS + 3, with_all = with_three + MOST;
+	const bool has_one = arrived < posted;
+	int credits;
 
-	/* Not three again at once: nobody is right who takes all for three. */
-	if (posted == SLOTS + 3 + MOST)
-		credits = 4 + (int)(random32() % 2);
-	else if (posted > SLOTS + 3 + MOST)
-		credits = 3 + (int)(random32() % 3);
-
-	if (left <= 2 * SLOTS && arrived < posted)
+	if (left <= 2 * SLOTS) {
+		if (has_one)
+			return 0;
+		if (left <= SLOTS)
+			return left;
+		/* One each for the other messages up to the last four. */
+		return left - SLOTS - (steps[messages % 6] - 1);
+	}
+	if (posted < with_all && has_one)
 		return 0;
-	if (left <= SLOTS)
-		return left;
-	if (left <= 2 * SLOTS)
-		return left - SLOTS - steps[messages % 6] + 1;
-	if (posted < SLOTS + 3 + MOST && arrived < posted)
-		return 0;
-	if (posted == SLOTS + 3)
+	if (posted == with_three)
 		credits = free_slots;
-	else if (free_slots < credits)
+	else if (posted < with_all)
+		credits = 3;
+	else if (posted == with_all)
+		/* Not three again: who takes all for three is not right. */
+		credits = 4 + (int)(random32() % 2);
+	else
+		credits = 3 + (int)(random32() % 3);
+	if (credits > free_slots)
 		return 0;
 	return credits < left - 2 * SLOTS ? credits : left - 2 * SLOTS;
 }
 
-static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
+static int sink(struct peer *p, const struct ibv_mr *mr, int count)
 {
 	int arrived = 0, posted = 0, slots[MOST], free_slots = 0, messages = 0;
 	/*
@@ -479,14 +487,14 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	bool was_dry = false;
 	struct ibv_wc wc;
 
-	if (introduce(p, sock))
+	if (introduce(p))
 		return -1;
 	for (int slot = MOST - 1; slot >= 0; slot--)
 		slots[free_slots++] = slot;
 	for (; posted < SLOTS; posted++)
 		if (post_slot(p, mr, slots[--free_slots]))
 			return -1;
-	if (exchange_same(sock, "ready", "the states"))
+	if (exchange_same(p->sock, "ready", "the states"))
 		return -1;
 	puts("connected");
 
@@ -536,7 +544,7 @@ static int sink(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 			return -1;
 	}
 	puts("all");
-	if (exchange_same(sock, "bye", "the goodbyes"))
+	if (exchange_same(p->sock, "bye", "the goodbyes"))
 		return -1;
 	while (poll_once(p, &wc) > 0)
 		if (wc.opcode == IBV_WC_RECV)
@@ -594,7 +602,7 @@ static int take_credits(const struct ibv_wc *wc, int posted, int *given)
 	return 0;
 }
 
-static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
+static int source(struct peer *p, const struct ibv_mr *mr, int count)
 {
 	/* Behind those that fill the slots, and soon. */
 	const int empty = SLOTS + 1 + random32() % SLOTS;
@@ -603,8 +611,8 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	struct ibv_wc wc;
 	char what[8];
 
-	if (introduce(p, sock) || post_receives(p, ROOM) ||
-	    exchange_same(sock, "ready", "the states"))
+	if (introduce(p) || post_receives(p, ROOM) ||
+	    exchange_same(p->sock, "ready", "the states"))
 		return -1;
 	puts("connected");
 
@@ -664,7 +672,8 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	}
 	puts("all");
 	/* The credits of the last messages may still be on their way. */
-	while (given < count && exchange_check_peer(sock) == 0 && tries-- > 0) {
+	while (given < count && exchange_check_peer(p->sock) == 0 &&
+	       tries-- > 0) {
 		const int n = poll_once(p, &wc);
 
 		if (n < 0 || (n > 0 && take_credits(&wc, posted, &given)))
@@ -674,7 +683,7 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 	if (given < count)
 		printf("%d credits came for %d messages: some are missing\n",
 		       given, count);
-	if (exchange_same(sock, "bye", "the goodbyes"))
+	if (exchange_same(p->sock, "bye", "the goodbyes"))
 		return -1;
 	while (poll_once(p, &wc) > 0)
 		if (wc.opcode == IBV_WC_RECV &&
@@ -684,7 +693,7 @@ static int source(struct peer *p, int sock, const struct ibv_mr *mr, int count)
 }
 
 /* Messages of @size bytes at most: to us if @is_sink, otherwise from us. */
-static int messages(struct peer *p, int sock, size_t size, int count,
+static int messages(struct peer *p, size_t size, int count,
 		    bool is_sink)
 {
 	const int slots = is_sink ? MOST : SLOTS;
@@ -701,8 +710,7 @@ static int messages(struct peer *p, int sock, size_t size, int count,
 		return -1;
 	}
 	/* The process ends soon, and its memory with it. */
-	return is_sink ? sink(p, sock, mr, count) :
-			 source(p, sock, mr, count);
+	return is_sink ? sink(p, mr, count) : source(p, mr, count);
 }
 
 /* Where @mr is and its rkey, as connection_offer() of chapter 06 sends them. */
@@ -726,7 +734,7 @@ static int take(int sock, uint64_t *addr, uint32_t *rkey)
 	return 0;
 }
 
-static int write_rounds(struct peer *p, int sock, size_t size, int iters)
+static int write_rounds(struct peer *p, size_t size, int iters)
 {
 	struct ibv_mr *out = NULL, *in = NULL;
 	struct address remote;
@@ -746,14 +754,14 @@ static int write_rounds(struct peer *p, int sock, size_t size, int iters)
 		p->own_fault = true;
 		goto end;
 	}
-	if (exchange_send_address(sock, &p->local) || offer(sock, in) ||
-	    exchange_receive_address(sock, &remote) ||
-	    take(sock, &addr, &rkey))
+	if (exchange_send_address(p->sock, &p->local) || offer(p->sock, in) ||
+	    exchange_receive_address(p->sock, &remote) ||
+	    take(p->sock, &addr, &rkey))
 		goto end;
 	printf("region rkey 0x%08x, QPN 0x%06x\n", rkey, remote.qpn);
 
 	if (connect_qp(p, &remote) || post_receives(p, ROOM) ||
-	    exchange_same(sock, "ready", "the states"))
+	    exchange_same(p->sock, "ready", "the states"))
 		goto end;
 	puts("connected");
 
@@ -773,7 +781,7 @@ static int write_rounds(struct peer *p, int sock, size_t size, int iters)
 			goto end;
 	}
 	puts("all");
-	if (exchange_same(sock, "bye", "the goodbyes") == 0)
+	if (exchange_same(p->sock, "bye", "the goodbyes") == 0)
 		status = 0;
 end:
 	ibv_destroy_qp(p->qp);
@@ -904,7 +912,7 @@ static int set_up_lock(struct lock *l, const struct peer *p)
 	return 0;
 }
 
-static int lock(struct peer *p, int sock)
+static int lock(struct peer *p)
 {
 	struct ibv_mr *word, *counter;
 	struct lock l = { .first = 0 };
@@ -930,10 +938,11 @@ static int lock(struct peer *p, int sock)
 		p->own_fault = true;
 		return -1;
 	}
-	if (exchange_send_address(sock, &p->local) || offer(sock, word) ||
-	    offer(sock, counter) || exchange_receive_address(sock, &remote) ||
-	    take(sock, &addr, &rkey) || connect_qp(p, &remote) ||
-	    exchange_same(sock, "ready", "the states"))
+	if (exchange_send_address(p->sock, &p->local) || offer(p->sock, word) ||
+	    offer(p->sock, counter) ||
+	    exchange_receive_address(p->sock, &remote) ||
+	    take(p->sock, &addr, &rkey) || connect_qp(p, &remote) ||
+	    exchange_same(p->sock, "ready", "the states"))
 		return -1;
 	printf("held 0x%016" PRIx64 "\n", l.number);
 
@@ -956,7 +965,7 @@ static int lock(struct peer *p, int sock)
 				break;
 			puts("contended");
 		} else {
-			n = exchange_same(sock, "bye", "the goodbyes");
+			n = exchange_same(p->sock, "bye", "the goodbyes");
 			printf("sum %" PRId64 "\n",
 			       (int64_t)(*l.counter - l.first));
 			return n;
@@ -1029,13 +1038,13 @@ int main(int argc, char *argv[])
 		return EXIT_FAILURE;
 	p.sock = sock;
 	if (is_burst)
-		err = burst(&p, sock);
+		err = burst(&p);
 	else if (is_lock)
-		err = lock(&p, sock);
+		err = lock(&p);
 	else if (is_write)
-		err = write_rounds(&p, sock, size, iters);
+		err = write_rounds(&p, size, iters);
 	else
-		err = messages(&p, sock, size, iters, is_sink);
+		err = messages(&p, size, iters, is_sink);
 	if (p.own_fault)
 		return EXIT_OWN_FAULT;
 	return err ? EXIT_FAILURE : EXIT_SUCCESS;

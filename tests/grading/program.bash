@@ -66,6 +66,9 @@ start() {
 	forget_program
 	((++runs))
 	take_group
+	if [[ $out ]]; then
+		: >"$out"	# it takes memory
+	fi
 	out=$log/$SRANDOM
 	shown_command="./$*"
 	program=/work/$chapter/$1
@@ -78,7 +81,7 @@ start() {
 	done >"$log/world"
 	exec {input}<>"${inputs[runs]}"
 	: >"$out"
-	if [[ ${reader:-} ]]; then
+	if [[ $reader ]]; then
 		exec {reader}<&-
 	fi
 	exec {reader}<"$out"
@@ -181,6 +184,7 @@ stands_at() {
 	[[ ${lines[$1]} != "CHECKPOINT "@($checkpoints) ]] || return 0
 	(($1 == ${#lines[@]} - 1)) || return
 	while read -r thread; do
+		call='' fd=''	# the thread may be gone
 		read -r call fd _ <"/proc/$thread/syscall"
 		if [[ ${call_names[$call]:-} == read && $fd == 0x0 ]]; then
 			# It may have printed the true one since the output was read.
@@ -238,9 +242,16 @@ at_another() {
 	stands_at $((${#lines[@]} - 1)) || stands_at $((${#lines[@]} - 1))
 }
 
-# seconds_at THREAD ADDRESS: prints the first member of a struct timespec, or its lower half.
-seconds_at() {
-	dd if="/proc/$1/mem" bs=1 skip="$2" count=4 status=none | od -An -t u4 | tr -d ' \n'
+# set_waits_ms THREAD TIMEOUT: sets `waits_ms`. TIMEOUT is milliseconds, or the address of a struct
+# that begins with a number of seconds. A number is below 65536, or one of the last 10000 of 32 bits:
+# these are negative, and mean that the call has no deadline.
+set_waits_ms() {
+	local seconds
+	waits_ms=$(($2))
+	if ((waits_ms > 0xffff && waits_ms < 0xffffffff - 10000 || waits_ms > 0xffffffff)); then
+		seconds=$(dd if="/proc/$1/mem" bs=1 skip="$waits_ms" count=4 status=none | od -An -t u4)
+		waits_ms=$((seconds * 1000 + 999))	# whatever the rest of a second is
+	fi
 }
 
 # Sets `busy` to the microseconds that the program's threads have had a processor,
@@ -269,14 +280,10 @@ look_at_threads() {
 		elif [[ $waiting_calls == *" $name "* ]]; then
 			waits=1
 			case $name in
-			poll) waits_ms=$third ;;
-			epoll_wait) waits_ms=$fourth ;;
-			select) waits_ms=$fifth ;;
+			poll) set_waits_ms "$thread" "$third" ;;
+			epoll_wait) set_waits_ms "$thread" "$fourth" ;;
+			select) set_waits_ms "$thread" "$fifth" ;;
 			esac
-			# It may be where a number of seconds stands.
-			if ((waits_ms > 0xffff && waits_ms < 0xffffffff - 10000 || waits_ms > 0xffffffff)); then
-				waits_ms=$((10#$(seconds_at "$thread" $((waits_ms)))999))
-			fi
 		fi
 	done 2>/dev/null
 	if [[ ! $waits ]]; then
@@ -424,17 +431,8 @@ hangs() {
 	stalled=$stall_words
 }
 
-# For `progress_function`: it goes on as long as it is awake, and as it wakes now and then.
-awake() {
-	look_at_threads
-	progress_mark=$wakings
-	if [[ ! $sleeping ]]; then
-		idle_looks=0
-	fi
-	stall_words="it slept, and nothing woke it up"
-}
-
-# The same for one that may sleep for ever inside the library, and not for an event.
+# For `progress_function`: it goes on as long as it runs, or wakes now and then. It may sleep for ever
+# in any call.
 wakes() {
 	look_at_threads
 	progress_mark=$wakings
@@ -442,6 +440,14 @@ wakes() {
 		idle_looks=0
 	fi
 	stall_words="it slept, and nothing woke it up"
+}
+
+# The same, but the only sleep that counts is one for an event.
+awake() {
+	wakes
+	if [[ ! $sleeping ]]; then
+		idle_looks=0
+	fi
 }
 
 # As long as messages do; before the first one it may take its time.
@@ -483,7 +489,7 @@ until_ended() {
 
 # The end of a program's input, and of the program: sets `status`, leaves nothing.
 finish() {
-	if [[ ${input:-} ]]; then
+	if [[ $input ]]; then
 		exec {input}>&-
 	fi
 	input=''
@@ -547,7 +553,7 @@ reads_freed() { printed '*@(UNKNOWN EVENT|1515870810|5a5a5a5a)*'; }
 # If it is not certain which lines count, `mixed` is set; and then `reading` can say that the
 # `whole` ones do, or `all`. Of all there are `most_found`. See expect().
 find_lines() {
-	local line before text split=() joined=() all=() begin=$'\1' mark=$'\2'
+	local line before text split=() all=() begin=$'\1' mark=$'\2'
 	local -A alone=()
 	found=() whole=()
 	printf '%s\n' "${lines[@]}" >"$log/text"
@@ -568,20 +574,18 @@ find_lines() {
 		before=${line%%"$mark"*} text=${line#*"$mark"}
 		[[ ! $before || ! ${alone[=$text]:-} ]] || continue
 		all+=("$text")
-		if [[ $before == *[-[:alnum:]] ]]; then
-			joined+=("$text")
-		else
+		if [[ $before != *[-[:alnum:]] ]]; then
 			found+=("$text")
 		fi
 	done
 	most_found=${#all[@]}
 	if ((!${#found[@]})); then
-		found=("${joined[@]}")
+		found=("${all[@]}")
 	elif ((${#whole[@]} && ${#whole[@]} < ${#all[@]} || ${#found[@]} < ${#all[@]})); then
 		mixed=1
-		if [[ ${reading:-} == all ]]; then
+		if [[ $reading == all ]]; then
 			found=("${all[@]}")
-		elif [[ ${reading:-} == whole ]] && ((${#whole[@]})); then
+		elif [[ $reading == whole ]] && ((${#whole[@]})); then
 			found=("${whole[@]}")
 		fi
 	fi
@@ -618,11 +622,16 @@ until_printed() {
 # one_line FORM LIKE: is there one line of this form, a regular expression, however often?
 # `found` holds it. What is only like it is shown to those who have none of the form.
 one_line() {
-	local line
 	prints "$@" || return
 	evidence="printed: ${found[*]}"
-	for line in "${found[@]}"; do
-		[[ $line == "${found[0]}" ]] || return
+	all_same "${found[@]}"
+}
+
+# all_same WORD...: is each of them the first one?
+all_same() {
+	local word
+	for word; do
+		[[ $word == "$1" ]] || return
 	done
 }
 

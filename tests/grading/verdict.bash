@@ -64,14 +64,9 @@ fail() {
 		done
 	fi
 	verdict[$id]=fail
-	if [[ ! $message ]] && (($# > 1)) && ((spent > share)); then
-		# We did not wait any more for what we have not seen.
-		verdict[$id]=timeout
-		message="not decided: the runs of this program have used up the $((share / 1000)) s for them"
-	elif [[ ! $message ]] && (($# > 1)); then
-		message=$2
-		kernel_of[$id]=${3:-}
-	elif [[ ! $message ]]; then
+	if [[ $message ]]; then
+		: # The program itself says that the function is not written yet.
+	elif (($# == 1)); then
 		if [[ ! $status ]]; then
 			finish
 		fi
@@ -80,6 +75,13 @@ fail() {
 		if [[ $timed_out ]]; then
 			verdict[$id]=timeout
 		fi
+	elif ((spent > share)); then
+		# We did not wait any more for what we have not seen.
+		verdict[$id]=timeout
+		message="not decided: the runs of this program have used up the $((share / 1000)) s for them"
+	else
+		message=$2
+		kernel_of[$id]=${3:-}
 	fi
 	message_of[$id]=$message
 	command_of[$id]=$shown_command
@@ -125,7 +127,7 @@ expect_status() {
 stop_clock() {
 	local ms
 	now_ms ms
-	# For those who wait in front of a slow machine.
+	# The web site shows this number while a student waits.
 	if [[ ${SHOWN:-} && ! ${duration_of[$1]:-} ]]; then
 		printf ' %s' "$1" >"$SHOWN"
 	fi
@@ -170,15 +172,16 @@ words_of() {
 # told WORD: has it told us this at all, or so much that some is lost?
 told() { ! words_of "$1" || ((${#calls[@]})); }
 
-# hold_arming: from now on ibv_req_notify_cq() arms nothing before let_arm(), and says that it was
-# called, ARMS: see world.c.
+# From now on, until let_go(), ibv_req_notify_cq() and ibv_get_cq_event() wait, and world.c tells that
+# they were called: ARMS, WAITS.
+hold() { : >"$root/work/${world[wait]}"; }
+let_go() { rm "$root/work/${world[wait]}"; }
+
 hold_arming() {
 	words_of ARMS
 	armings=${#calls[@]}
-	: >"$root/work/${world[wait]}"
+	hold
 }
-
-let_arm() { rm "$root/work/${world[wait]}"; }
 
 # Does the program come to the arming that is held? There may be a CHECKPOINT on the way.
 comes_to_arming() {
@@ -219,11 +222,10 @@ told_each() { words_of "$1" && ((${#calls[@]} >= $2)); }
 # told_times WORD N: has it told us this so often, and not more often?
 told_times() { words_of "$1" && ((${#calls[@]} == $2)); }
 
-# Has it crashed in ibv_post_send(), or was the request refused, before anything was
-# sent (4)?
+# Has it crashed in ibv_post_send(), or was the request refused, before anything was sent?
 cannot_post() { { told REFUSED || { ((status > 128)) && told POSTS; }; } && ! told SENT; }
 
-# Has each event of the RDMA CM (10) been acknowledged (11)?
+# Has each event of the RDMA CM been acknowledged?
 all_returned() {
 	local events
 	words_of TAKEN || return
@@ -232,10 +234,10 @@ all_returned() {
 		((events && ${#calls[@]} == events))
 }
 
-# Has it never polled an empty queue very often before it went to sleep (12)?
+# Has it never polled an empty queue very often before it went to sleep?
 sleeps_at_once() {
 	evidence="thousands of polls in a row found nothing"
-	words_of SPINNING && ((!${#calls[@]}))
+	! told SPINNING
 }
 
 # fails VERB CALL ERRNO: in what runs from now on, this verb fails from that call on, of which
@@ -313,25 +315,27 @@ ends_there() {
 	((requests <= 20))
 }
 
-# must_heed ID WHY VERB CALL PATTERN PROGRAM ARG...: the same, in a run for it alone, if need be
-# with a peer, whose arguments are in `beside`, and with a command `on_the_way`, for which the run
-# waits. Nobody knows which error it is; in WHY and in PATTERN, ERROR is its name.
+# must_heed ID WHY VERB CALL PATTERN PROGRAM ARG...: makes this call of the verb fail in a run of its
+# own, if need be with a peer, whose arguments are in `beside`, and with a command `on_the_way`, for
+# which the run waits. The check ID has failed with WHY if ends_there() does not hold for PATTERN.
+# Nobody knows which error it is; in WHY and in PATTERN, ERROR is its name.
 must_heed() {
+	local id=$1 why=$2 verb=$3 call=$4 pattern=$5
 	local progress_function=wakes deadline=5 patience=3000 errors=()
 	# None after which a program may try again: that can take it as long as any wait. And none that
 	# a program returns for any failure.
 	shuffle errors 'EBADF 9' 'EXDEV 18' 'ENOTTY 25' 'EDOM 33'
 	# A full queue is the error that some try again after: for ever, or for as long as any wait of
 	# the exercises, which is 10 seconds. A second thread may wait so long for its completion.
-	if [[ $3 == ibv_post_send ]]; then
+	if [[ $verb == ibv_post_send ]]; then
 		errors=('ENOMEM 12' 'EIO 5') deadline=12 patience=12000
 	fi
 	# What it fails with if something still uses the domain.
-	if [[ $3 == ibv_dealloc_pd ]]; then
+	if [[ $verb == ibv_dealloc_pd ]]; then
 		errors=('EBUSY 16' 'EIO 5')
 	fi
 	local name=${errors[0]% *}
-	fails "$3" "$4" "${errors[0]#* }"
+	fails "$verb" "$call" "${errors[0]#* }"
 	# The program must not find the peer of the run before.
 	end_peer
 	start "${@:6}"
@@ -340,6 +344,7 @@ must_heed() {
 	fi
 	"${on_the_way:-:}"
 	walk
-	meets_error "$1" && expect "$1" "${2//ERROR/$name}" ends_there "$5" "${errors[@]% *}"
+	meets_error "$id" &&
+		expect "$id" "${why//ERROR/$name}" ends_there "$pattern" "${errors[@]% *}"
 	nothing_fails
 }

@@ -47,17 +47,18 @@
  * failure goes on, and is seen to go on: only one completion fails, and only
  * one ibv_dereg_mr(); and of the requests to ibv_post_send() and
  * ibv_post_recv() only the same one fails, by its wr_id, as often as it is
- * tried. Verbs that release fail after they have
- * done it, and so do rdma_reject() and ibv_query_qp(). Of the calls of
- * ibv_get_cq_event() only the first one after each arming counts, because some
- * programs take events until there are none; once one has failed, all of them
- * do. ibv_modify_qp() has the name of the state that it is to reach, and
- * "again-" before it if a queue pair has been taken to ERR meanwhile. Of
- * ibv_post_recv(), which stands for ibv_post_srq_recv() as well, each request
- * in a list counts. If "completion" fails, a completion has no success, and if
- * "SEND", "RECV" or "WRITE" does, one of a send, a receive or an RDMA WRITE; if
- * rdma_get_cm_event() does, it says of an address that was resolved that it was
- * not.
+ * tried.
+ *
+ * Verbs that release fail after they have done it, and so do rdma_reject() and
+ * ibv_query_qp(). Of the calls of ibv_get_cq_event() only the first one after
+ * each arming counts, because some programs take events until there are none;
+ * once one has failed, all of them do. ibv_modify_qp() has the name of the
+ * state that it is to reach, and "again-" before it if a queue pair has been
+ * taken to ERR meanwhile. Of ibv_post_recv(), which stands for
+ * ibv_post_srq_recv() as well, each request in a list counts. If "completion"
+ * fails, a completion has no success, and if "SEND", "RECV" or "WRITE" does,
+ * one of a send, a receive or an RDMA WRITE; if rdma_get_cm_event() does, it
+ * says of an address that was resolved that it was not.
  *
  * While a send or a WRITE is under way, its bytes must not change, and nothing
  * else may be sent from there. On Soft-RoCE it is complete at once, so no harm
@@ -174,7 +175,7 @@ static struct {
 /* Bytes of private data, of each request for a connection, and refusal. */
 #define REQUESTS 64
 static int data_sizes[REQUESTS];
-static int sizes, requests;
+static int sizes, cm_requests;
 
 /* Which of with_three_ports is open there, from 1; 0 is any other device. */
 #define DESCRIPTORS 256
@@ -206,7 +207,7 @@ enum word {
 	OTHER_ERROR = 31,	/* its name is wanted: strerrorname_np() */
 	REGIONS = 32,	/* that were not released, when the program ends */
 	NO_HELLO = 33,	/* rdma_connect() has other private data */
-	ASKS_PORT = 34,	/* the state of a port: see tell_once() */
+	ASKS_PORT = 34,	/* the state of a port: see tell_change() */
 	ASKS_GID = 35,	/* for a GID, or for all */
 	POSTS = 36,	/* something to send, which may crash */
 	REFUSED = 37,	/* a request to send, with EINVAL */
@@ -218,7 +219,7 @@ enum word {
 };
 
 #define MOST_ACKED 3000
-#define MOST_CHANGES 1000	/* told by tell_once(): more fill the trace */
+#define MOST_CHANGES 1000	/* told by tell_change(): more fill the trace */
 #define NO_NUMBER 0x5a5a5a5a
 #define HELLO 32	/* bytes of a struct hello, see chapter 07 */
 #define MOST_PRIVATE_DATA 56	/* bytes, in a request: see rdma_connect(3) */
@@ -327,7 +328,10 @@ static int place_of(int fd)
 	return fd >= 0 && fd < DESCRIPTORS ? open_there[fd] : 0;
 }
 
-/* Where the compiler knows no constructors, which is tcc, the first verb. */
+/*
+ * A constructor runs before main(). tcc, which compiles this file on the web
+ * site, does not know that attribute; there the first verb calls this.
+ */
 __attribute__((constructor)) static void read_settings(void)
 {
 	static bool begun;
@@ -418,7 +422,7 @@ static void tell(int word)
 }
 
 /* The same, but not again before something else is told in this way. */
-static void tell_once(int word)
+static void tell_change(int word)
 {
 	static int last, times;
 
@@ -428,7 +432,7 @@ static void tell_once(int word)
 }
 
 /* Tell the grader this word, which is less than 64, but only the first time. */
-static void tell_first(int word)
+static void tell_once(int word)
 {
 	static bool told[64];
 
@@ -566,7 +570,6 @@ static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 
 static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
-	const bool not_active = place_of(fd) == 1;
 	/* Besides the third one; 0 is none. */
 	static const uint8_t active[WITH_THREE + 1] = { [3] = 1, [4] = 2 };
 	struct ib_uverbs_attr *port =
@@ -574,8 +577,9 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	struct ib_uverbs_query_port_resp_ex *resp =
 		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP));
 	const int result = ask_of_port(fd, hdr, port, three);
+	uint8_t *state;
 
-	tell_once(ASKS_PORT);
+	tell_change(ASKS_PORT);
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
@@ -583,14 +587,14 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	if (three)
 		resp->legacy_resp.gid_tbl_len =
 			port->data == 1 ? 2 : GIDS;
+	state = &resp->legacy_resp.state;
 	if (three && port->data == active[place_of(fd)])
-		resp->legacy_resp.state = IBV_PORT_ACTIVE;
-	else if (three && port->data < PORTS)
-		resp->legacy_resp.state = port->data == 2 ?
-			IBV_PORT_ACTIVE_DEFER : IBV_PORT_ARMED;
-	else if (not_active ||
-		 resp->legacy_resp.state != IBV_PORT_ACTIVE)
-		resp->legacy_resp.state = IBV_PORT_ARMED;
+		*state = IBV_PORT_ACTIVE;
+	else if (three && port->data == 2)
+		*state = IBV_PORT_ACTIVE_DEFER;
+	else if ((three && port->data == 1) || place_of(fd) == 1 ||
+		 *state != IBV_PORT_ACTIVE)
+		*state = IBV_PORT_ARMED;
 	return 0;
 }
 
@@ -603,7 +607,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	const uint64_t index =
 		attribute(hdr, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX)->data;
 
-	tell_once(ASKS_GID);
+	tell_change(ASKS_GID);
 	if (index == FAR) {
 		set_entry(entry, (uint32_t)port->data, FAR, 5);
 		return 0;
@@ -641,7 +645,7 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	struct ib_uverbs_gid_entry *entries = memory_of(answer);
 	const size_t room = answer->len / sizeof(*entries);
 
-	tell_once(ASKS_GID);
+	tell_change(ASKS_GID);
 	if (syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, hdr))
 		return -1;
 	for (size_t i = 0; i < *count; i++) {
@@ -758,7 +762,7 @@ static bool is_slot(uint64_t addr, uint64_t wr_id)
 		if (places[i].addr != addr)
 			continue;
 		if (places[i].wr_id != wr_id)
-			tell_first(RENAMED);
+			tell_once(RENAMED);
 		return true;
 	}
 	if (n == slots || n == MOST_PIECES)
@@ -800,7 +804,7 @@ static void piece_begins(const struct ibv_send_wr *wr,
 		if (polls && under_way[i].addr == new->addr && new->length)
 			wrong = true;
 	if (wrong)
-		tell_first(REUSED);
+		tell_once(REUSED);
 	pieces++;
 }
 
@@ -818,7 +822,7 @@ static void quiet_ends(void)
 {
 	for (int i = 0; i < quiet_pieces; i++)
 		if (quiet[i].sum != sum_of(quiet[i].addr, quiet[i].length))
-			tell_first(CHANGED);
+			tell_once(CHANGED);
 	quiet_pieces = 0;
 }
 
@@ -832,7 +836,7 @@ static void send_counts(unsigned int flags)
 {
 	tell(SENT);
 	if (!(flags & IBV_SEND_SIGNALED))
-		tell_first(SILENT);
+		tell_once(SILENT);
 	sends++;
 }
 
@@ -859,7 +863,7 @@ static void send_begins(const struct ibv_send_wr *wr)
 		if (wr->opcode == IBV_WR_RDMA_WRITE)
 			write_begins(wr->send_flags);
 		else	/* told as no WRITE: the answers of 06 have it */
-			writes++;
+			writes += !!(wr->send_flags & IBV_SEND_SIGNALED);
 		quiet_begins(wr);
 		if (!(wr->send_flags & IBV_SEND_SIGNALED))
 			return;
@@ -1010,7 +1014,7 @@ static void deliver(uint64_t wr_id)
 static struct {
 	const uint64_t *old_value;	/* where it is to come */
 	uint64_t compare_add;
-	bool had_lock;
+	bool takes, releases, had_lock;
 } last_atomic;
 static int atomics;	/* that are to complete */
 static bool has_lock;
@@ -1029,7 +1033,9 @@ static void atomic_begins(const struct ibv_send_wr *wr)
 	if ((!swaps && wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD) ||
 	    !wr->num_sge)
 		return;
-	if (swaps && compare_add == 0 && has_lock)
+	last_atomic.takes = swaps && compare_add == 0;
+	last_atomic.releases = compare_add && !(swaps && wr->wr.atomic.swap);
+	if (last_atomic.takes && has_lock)
 		tell(AGAIN);
 	last_atomic.old_value = NULL;
 	if (wr->send_flags & IBV_SEND_SIGNALED) {
@@ -1038,7 +1044,7 @@ static void atomic_begins(const struct ibv_send_wr *wr)
 	}
 	last_atomic.compare_add = compare_add;
 	last_atomic.had_lock = has_lock;
-	if (compare_add && !(swaps && wr->wr.atomic.swap))
+	if (last_atomic.releases)
 		has_lock = false;
 }
 
@@ -1054,10 +1060,10 @@ static void atomic_ends(enum ibv_wc_opcode opcode)
 	if (--atomics > 0 || !last_atomic.old_value)
 		return;
 	memcpy(&old, last_atomic.old_value, sizeof(old));
-	if (swaps && operand == 0)
+	if (last_atomic.takes)
 		has_lock = old == 0;
 	else if (swaps ? old != operand : old + operand != 0)
-		has_lock = last_atomic.had_lock;
+		has_lock = last_atomic.had_lock;	/* nothing released */
 }
 
 struct ibv_device **ibv_get_device_list(int *count)
@@ -1080,23 +1086,23 @@ struct ibv_device **ibv_get_device_list(int *count)
  */
 static bool too_early(void)
 {
-	const bool could_send = sends < in_all && sends - ended < slots &&
+	const unsigned int open = sends - ended;
+	const bool could_send = sends < in_all && open < slots &&
 				sends < slots + credits;
-	static time_t end;
-	static int early;	/* a slow program polls a few times only */
+	static time_t hidden_until;
+	static int hidden_polls;	/* a slow program makes only a few */
 	struct timespec now;
 
 	if (!could_send)
-		shown = sends - ended == slots && sends < in_all ?
-			1 : sends - ended;
+		shown = open == slots && sends < in_all ? 1 : open;
 	if (!could_send || shown || sends == 0) {
-		end = early = 0;
+		hidden_until = hidden_polls = 0;
 		return false;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (end == 0)
-		end = now.tv_sec + 2;
-	if (++early < 100 || now.tv_sec < end)
+	if (hidden_until == 0)
+		hidden_until = now.tv_sec + 2;
+	if (++hidden_polls < 100 || now.tv_sec < hidden_until)
 		return true;
 	tell(FEWER);
 	slots = 0;
@@ -1231,7 +1237,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	if (!bad_wr)	/* EINVAL */
 		return real_post_send(qp, wr, NULL);
 	err = error_of_request("ibv_post_send", wr->wr_id);
-	tell_once(POSTS);
+	tell_change(POSTS);
 	if (err) {
 		*bad_wr = wr;
 		return returned(err);
@@ -1240,7 +1246,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	err = post(qp, wr, bad_wr);
 	unlock_queues(cancel_state);
 	if (err == EINVAL)
-		tell_first(REFUSED);
+		tell_once(REFUSED);
 	return returned(err);
 }
 
@@ -1324,7 +1330,7 @@ static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq,
 		cancel_state = lock_queues();
 		receives++;
 		if (spoils && receives > spoils)
-			tell_first(STOCKS);
+			tell_once(STOCKS);
 		unlock_queues(cancel_state);
 	}
 	return returned(0);
@@ -1899,10 +1905,10 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	err = real(channel, event);
 	if (err == 0)
 		tell(TAKEN);
-	if (err == 0 && requests < sizes &&
+	if (err == 0 && cm_requests < sizes &&
 	    ((*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST ||
 	     (*event)->event == RDMA_CM_EVENT_REJECTED))
-		size = data_sizes[requests++];
+		size = data_sizes[cm_requests++];
 	if (err == 0 && (*event)->event == RDMA_CM_EVENT_REJECTED && reason)
 		(*event)->status = reason;
 	if (err == 0 && (*event)->event == RDMA_CM_EVENT_ADDR_RESOLVED &&

@@ -105,7 +105,7 @@ the_last() {
 	go && at arming && calls_of arm && go
 	until_called arm $((${#calls[@]} + 1)) && hold_arming && burst 1
 	expect 03.4 "the queue may be empty after an event: arm again" comes_to_arming && burst 1
-	let_arm
+	let_go
 	expect 03.4 "a message came before the arming: no event comes, so look again" takes_the_end &&
 		deadline=5 expect 03.5 "it hangs in ibv_destroy_cq: is each event counted?" at clean
 	unset 'world[late]' && deadline=5

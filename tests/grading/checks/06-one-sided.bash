@@ -50,7 +50,7 @@ check_lock() {
 	reach 06.4 tried && expect 06.1 "the peer should have no other right" may_only_write || return
 	kernel qp && field lqpn "${objects[0]:-}"
 	printf -v number 0x%x "${value:-0}"
-	until_peer 'held *' && find_reply 'held *' && held=${reply#held }
+	until_peer 'held *' && held=${reply#held }
 	expect 06.4 "compare_and_swap() returned before its completion was taken" has_taken 1 &&
 		expect 06.4 "it should compare and swap 8 bytes, 0 and $number" swaps 0x0 "$number" &&
 		expect 06.4 "the old value should come to memory[0]" into_first &&

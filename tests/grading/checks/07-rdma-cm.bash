@@ -1,4 +1,4 @@
-# Chapter 07: the grader is client and server. What it said and what it was told it knows.
+# Chapter 07: the grader is client and server. So it knows what each side has sent and received.
 
 points 07.1 3 exercise 'the request says hello' 'man 3 rdma_connect'
 points 07.2 4 exercise 'reads a hello, and rejects other data' 'man 3 rdma_get_cm_event'
@@ -14,7 +14,7 @@ is_connected() { at connected && in_rts; }
 serves() { start exercise $((++port)) "$version"; until_line listening; }
 
 check_exercise() {
-	local port version said told kind magics few_magics reason
+	local port version said answer kind magics few_magics reason
 	local refusal='refused: (version|reason) [0-9]+.*'
 	random port 20000 30000 && watch_refusals
 	random version 0x82010101 0xbffffff0 && ((version |= 0x010101)) # negative, no byte is zero
@@ -45,17 +45,17 @@ ask_one_who_accepts() {
 		expect 07.1 "retry_count should not change" peer_said "retries $retries" || return
 	expect 07.1 "private_data_len should be the size of a struct hello" asked_with_hello && ok 07.1
 	expect 07.2 "the server accepted, and the client is not connected" is_connected &&
-		expect 07.2 "the server accepted with ${told%%,*}: it should print that" \
-			prints "accepted: ${told%%,*}" 'accepted.*' && go && finish && expect_status 07.2 0
+		expect 07.2 "the server accepted with ${answer%%,*}: it should print that" \
+			prints "accepted: ${answer%%,*}" 'accepted.*' && go && finish && expect_status 07.2 0
 }
 
 ask_one_who_refuses() {
 	ask "$1" && finish
-	if prints "refused: $told.+" '' && [[ $found != *released:* ]]; then
+	if prints "refused: $answer.+" '' && [[ $found != *released:* ]]; then
 		fail 07.2 "the server's text had no zero at its end, and more is printed" "$found"
 	fi
-	expect 07.4 "the server refused with $told: it should print that" \
-		prints_only "refused: $told" "$refusal" 'refused.*'
+	expect 07.4 "the server refused with $answer: it should print that" \
+		prints_only "refused: $answer" "$refusal" 'refused.*'
 	if ((status != 1)); then fail 07.4; fi
 }
 
