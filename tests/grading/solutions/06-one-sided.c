@@ -138,9 +138,9 @@ static int receive_nonce(const struct side *side, uint32_t *imm)
 /*
  * TODO 06.3: write all bytes of our memory into @side->buffer, by RDMA WRITE
  * with the immediate value @imm, which is in host byte order. Ask for a
- * completion (IBV_SEND_SIGNALED), but don't wait for it here: receive_nonce()
- * takes it out of the queue. Return 0 or an errno value, as ibv_post_send()
- * does. See perform() in one_sided.c.
+ * completion (IBV_SEND_SIGNALED), but don't wait for it here: the next call of
+ * receive_nonce() takes it out of the queue. Return 0 or an errno value, as
+ * ibv_post_send() does. See perform() in one_sided.c.
  */
 static int answer(const struct side *side, uint32_t imm)
 {
