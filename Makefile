@@ -5,6 +5,8 @@
 # same way, into build/NN-some-name/program.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# With a CDPATH, cd may print where it went, and it may go somewhere else.
+unexport CDPATH
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -29,7 +31,7 @@ comma := ,
 VERBS_CFLAGS = $(shell pkg-config --cflags libibverbs)
 VERBS_LIBS = $(shell pkg-config --libs libibverbs)
 # For programs that use the connection manager.
-CM_LIBS = $(if $(shell grep -ls '<rdma/rdma_cma.h>' $1),$(shell pkg-config --libs librdmacm))
+CM_LIBS = $(if $(shell grep -ls 'include.*rdma/rdma_' $1),$(shell pkg-config --libs librdmacm))
 
 chapters := $(patsubst %/,%,$(sort $(wildcard [0-9][0-9]-*/)))
 main_source = $(firstword $(wildcard $1/$(subst -,_,$(patsubst $(firstword $(subst -, ,$1))-%,%,$1)).c) \

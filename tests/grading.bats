@@ -476,6 +476,11 @@ half() {
 	BUILD=build run -0 limited "$grade" --chapter 02 --results "$scratch/results" "$scratch/in"
 	run message "$scratch/results" 02.1
 	assert_output --regexp "^does not compile: exercise.c:[0-9]+:[0-9]+: error: .*buff"
+	# And the linker's words, if it is a function that is not there.
+	sed -i 's/free(buff)/free_it(buf)/' "$scratch/in/02-context-pd-mr/exercise.c"
+	BUILD=build run -0 limited "$grade" --chapter 02 --results "$scratch/results" "$scratch/in"
+	run message "$scratch/results" 02.1
+	assert_output --regexp "^does not compile: .*undefined reference to .free_it'"
 	assert_equal "$(jq .score "$scratch/results/grade.json")" 4
 }
 
@@ -489,6 +494,37 @@ half() {
 	GRADE_BWRAP=$scratch/bwrap run -2 limited "$grade" --chapter 01 --results "$scratch/results" "$scratch/in"
 	assert_line "grade: the compiler's sandbox does not work any more"
 	assert [ ! -e "$scratch/results/grade.json" ]
+}
+
+# bats test_tags=long
+@test "grade: whatever the umask is, the sandbox can read, and results stay private" {
+	copy_tree
+	umask 077
+	solve "$scratch/in" 02-context-pd-mr
+	make -s build/tests/grading/peer
+	for bwrap in bwrap nonesuch; do
+		GRADE_BWRAP=$bwrap run -0 limited tests/grading/grade --chapter 02 --results "$scratch/$bwrap" "$scratch/in"
+		assert_line --regexp '^total +20/20 '
+		assert_equal "$(stat -c %a "$scratch/$bwrap/grade.json")" 600
+	done
+	cp "$scratch"/in/02-context-pd-mr/*.c 02-context-pd-mr
+	run -0 limited make check-02
+	assert_line --regexp '^  20/20 '
+}
+
+@test "grade: what we may not read is not the student's fault" {
+	((EUID == 0)) || skip "needs root"
+	local mode
+	# Root without the capability to read what belongs to others.
+	for mode in 700 600 755; do
+		solve "$scratch/$mode" 01-devices
+		chmod "$mode" "$scratch/$mode/01-devices"
+		chmod 600 "$scratch/$mode/01-devices/exercise.c"
+		chown -R nobody "$scratch/$mode"
+		run -2 limited setpriv --bounding-set=-dac_override,-dac_read_search \
+			"$grade" --take "$scratch/taken" "$scratch/$mode"
+		assert_line --partial "cannot read '$scratch/$mode'/01-devices/exercise.c"
+	done
 }
 
 # bats test_tags=long
@@ -959,6 +995,21 @@ make_up_checks() {
 	run -2 limited "$all" "$class" "$scratch/out"
 	assert_output --partial 'there is a make grade-all at work'
 	exec {lock}<&-
+}
+
+# bats test_tags=long
+@test "grade-all: this machine may be one of the HOSTS, or the only one; a link to / harms nobody" {
+	local class=$scratch/class
+	mkdir -p "$class/ann"
+	solve "$class/ann" 01-devices
+	ln -s / "$class/zoe"
+	echo : >"$scratch/hosts"
+	HOSTS=$scratch/hosts run -2 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
+	assert_line --regexp "^ann +fail +20 "
+	assert_line "grade-all: not taken, because it is a link: '$class/zoe'"
+	assert_line --regexp '^zoe +error '
+	# As many fields in each line.
+	assert_equal "$(awk -F , '{ print NF }' "$scratch/out/class.csv" | sort -u | wc -l)" 1
 }
 
 # bats test_tags=long

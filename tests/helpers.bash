@@ -15,7 +15,7 @@ for library in bats-support bats-assert; do
 	fi
 done
 
-project=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd -P)
+project=$(CDPATH='' cd "${BASH_SOURCE[0]%/*}/.." && pwd -P)
 
 # The folder of the programs under test; `make test-all` also runs with build/san.
 : "${BUILD:=$project/build}"
