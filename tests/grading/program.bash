@@ -656,3 +656,10 @@ not_written() {
 	find_lines "TODO ${1/./\\.} not written yet"
 	message=${found[0]:-}
 }
+
+# Has the given main() of chapter 02 refused the letters? Its exit status shows that, but only if
+# release() works; and so does its message, if it went no further.
+refuses_letters() {
+	ends_with 2 ||
+		{ printed '*not the letters of rights: *' && ! printed '*CHECKPOINT registered'; }
+}

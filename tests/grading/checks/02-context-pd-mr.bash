@@ -96,7 +96,7 @@ check_exercise() {
 		2) vary letters "L$letters" && letters+=R ;;
 		esac
 		run exercise 100 "${refused[@]::n % 2}" "$letters"
-		expect 02.1 "access_flags() should return -1 for the letters '$letters'" ends_with 2
+		expect 02.1 "access_flags() should return -1 for the letters '$letters'" refuses_letters
 	done
 	# Each error is a refusal, and no failure of the program. The second one has a long name.
 	shuffle errors 'EOVERFLOW 75' 'EADDRNOTAVAIL 99' 'ENETUNREACH 101' 'ECONNREFUSED 111' \
