@@ -116,7 +116,7 @@ check_exercise() {
 	[[ ${verdict[06.3]:-} == fail ]] || must_heed 06.2 \
 		"the WRITE of an answer has failed, and receive_nonce() did not return -1" \
 		WRITE "$nth" '*' exercise "${args[@]}"
-	must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
+	always_told=1 must_heed 06.3 "ibv_post_send() failed with ERROR, and that was not returned" \
 		ibv_post_send $nth '*answering: ERROR*' exercise "${args[@]}"
 	beside=(lock $((port + 3)))
 	for what in '4 compare_and_swap tried ibv_post_send 1' '4 compare_and_swap tried completion 1' \
