@@ -120,7 +120,7 @@ check_errors() {
 	local beside=(source "$@" 10.9.0.1) on_the_way=feed order=() what id verb call function next
 	local nth later && random nth 2 3 && random later 2 9 && shuffle order INIT RTR RTS
 	for what in "${order[@]}"; do
-		always_told=1 must_heed 05.1 "the step to $what failed with ERROR, and that was not returned" \
+		always_told=1 must_heed 05.1 "the step to $what failed with ERROR: that was not returned" \
 			"$what" 1 '*connecting the queue pair: ERROR*' exercise "$@"
 	done
 	for what in "05.2 ibv_post_recv $nth post_receive connected" '05.5 RECV 1 receive_all -' \
