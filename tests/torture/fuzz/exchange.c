@@ -7,7 +7,7 @@
  * closed. Nothing may be read or written past its end, and nothing may be
  * printed that a terminal obeys.
  *
- * See ../fuzz-exchange, which builds and runs it, and docs/torture.md.
+ * `tests/torture/fuzz/fuzz exchange` builds and runs it: see docs/torture.md.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * guest up and carries its streams; a guest takes parameters. Nothing outside
  * of this process is touched: the calls that would do so are replaced below.
  *
- * Build and run: tests/torture/fuzz/frames
+ * `tests/torture/fuzz/fuzz frames` builds and runs it.
  */
 #include <errno.h>
 #include <fcntl.h>
