@@ -87,7 +87,7 @@ const extensions = [
 	drawSelection(), EditorState.tabSize.of(8), indentUnit.of('\t'), indentOnInput(),
 	bracketMatching(), highlightActiveLine(), highlightSelectionMatches(), search(),
 	lintGutter(), cpp(), syntaxHighlighting(colours),
-	keymap.of([{ key: 'Mod-Enter', run: () => (run_file(), true) },
+	keymap.of([...['Ctrl-Enter', 'Mod-Enter'].map(key => ({ key, run: () => (run_file(), true) })),
 		...defaultKeymap, ...searchKeymap, ...historyKeymap, indentWithTab]),
 	EditorView.contentAttributes.of({ 'aria-label': 'Editor. Escape, then Tab, leaves it.' }),
 	EditorView.updateListener.of(update => {
@@ -138,7 +138,9 @@ function go_to(path, number) {
 
 	editor.dispatch({ selection: { anchor: line.from },
 		effects: EditorView.scrollIntoView(line.from, { y: 'center' }) });
-	editor.focus();
+	// Who is typing in the terminal goes on there.
+	if (!$('panes').contains(document.activeElement))
+		editor.focus();
 }
 
 function forget_errors() {
@@ -313,6 +315,7 @@ function get_guest(seat = server) {
 				if (seat.newest !== it)
 					return;
 				seat.starting = seat.guest = undefined;
+				due.delete(seat);
 				trouble(`The guest has crashed: ${why}. "New guest" starts another one; ` +
 					'what you wrote is kept.');
 			},
@@ -363,6 +366,7 @@ function get_guest(seat = server) {
 function end_guest(seat) {
 	seat.guest?.end();
 	seat.newest = seat.starting = seat.guest = undefined;
+	due.delete(seat);
 }
 
 // Whoever has run something before has the guest in the browser's cache, and may run
@@ -455,7 +459,8 @@ async function put_files(it) {
 	}
 }
 
-let runs = 0;
+// One command at a time gets its guests ready: what a guest answers does not name the request.
+let runs = 0, before = Promise.resolve();
 
 // Types `command` into the guest's shell; or, for two guests, into both, and tells each
 // which side it is.
@@ -473,21 +478,26 @@ async function run(command, is_pair = false) {
 	forget_errors();
 	$('trouble').hidden = true;
 	say('loading', 'Getting the guest ...');
+	const ready = before.then(() => mine === runs ?
+		Promise.all(chosen.map(seat => ready_guest(seat, command))) : []);
+
+	before = ready.catch(() => {});
 	try {
-		const guests = await Promise.all(chosen.map(seat => ready_guest(seat, command)));
+		const guests = await ready;
 
 		// Somebody has pressed another button meanwhile.
 		if (mine !== runs)
 			return;
 		for (const [i, it] of guests.entries()) {
 			due.add(chosen[i]);
-			// Ctrl-U: what somebody has typed and not sent is no part of the command.
-			it.type(`\x15${command}${is_pair ? ` SIDE=${chosen[i].name}` : ''}\r`);
+			// Ctrl-E, Ctrl-U: what somebody has typed and not sent is no part of the command.
+			it.type(`\x05\x15${command}${is_pair ? ` SIDE=${chosen[i].name}` : ''}\r`);
 		}
 		remember_reader();
 	} catch (error) {
-		// trouble() has been called by whoever failed.
 		console.warn(error);
+		if (mine === runs && $('trouble').hidden)
+			trouble(`The command did not start: ${error.message}. Press "New guest", then Run.`);
 	}
 }
 
@@ -641,6 +651,7 @@ $('pair').onclick = run_pair;
 $('check').onclick = check;
 $('stop').onclick = stop;
 $('fresh').onclick = () => {
+	++runs;		// a command that still waits does not start in the new guest
 	show_pair(false);
 	new_guest().catch(() => {});
 };
