@@ -5,7 +5,7 @@ def seconds: (. / 100 | round) | "\(. / 10 | floor).\(. % 10)s";
 def line($name; $text): if $text == "" then empty else "        \($name | pad(8)) \($text | cut(200))" end;
 # The sanitizers show where a program crashes.
 def crashed($nn): if .message | startswith("it crashed") then
-	"make try-\($nn)\(if .file | endswith("broken.c") then " PROGRAM=broken" else "" end) SAN=1 shows the line, if it crashes there, too"
+	"make try-\($nn)\(if .file | endswith("broken.c") then " PROGRAM=broken" else "" end) SAN=1 shows the line, if it crashes there, too (not in a browser)"
 	else "" end;
 
 (.tests[0].chapter) as $chapter |
