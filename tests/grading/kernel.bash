@@ -320,18 +320,22 @@ watch_modify() {
 # shellcheck disable=SC2016 # it is the kernel's
 watch_queries() { probe query rxe_query_qp 'mask=$arg3:x32' 'qp=$arg1'; }
 
-# read_back NAME PSN PSN: is this what the program prints, and has it asked the device about both
-# queue pairs? 0x11001 are IBV_QP_STATE, IBV_QP_RQ_PSN and IBV_QP_SQ_PSN.
+# read_back NAME SENT RECEIVED FIRST PEERS: does the program print the PSNs SENT and RECEIVED, and
+# has it asked the device about both queue pairs? 0x11001 are IBV_QP_STATE, IBV_QP_RQ_PSN and
+# IBV_QP_SQ_PSN. FIRST and PEERS are the arguments: it may print these for comparison.
 read_back() {
 	local hex='0[xX]([0-9a-fA-F]{6})' line right='' call mask all=0
 	local -A masks=()
-	# It may show more, such as the state after the error, 6. But the PSNs are the same then.
+	# It may show more, such as the state after the error, 6. But no line may have other PSNs.
 	local lines=("${lines[@]:from}")
 	prints "$1: state [0-9], sq_psn $hex, rq_psn $hex" "$1: state .*" || return
 	evidence="printed: ${found[*]}"
 	for line in "${found[@]}"; do
-		[[ $line =~ ^$1:\ state\ ([36]),\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] &&
-			((16#${BASH_REMATCH[2]} == $2 && 16#${BASH_REMATCH[3]} == $3)) || return
+		[[ $line =~ ^$1:\ state\ ([36]),\ sq_psn\ $hex,\ rq_psn\ $hex$ ]] || return
+		if ((16#${BASH_REMATCH[2]} == $4 && 16#${BASH_REMATCH[3]} == $5)); then
+			continue
+		fi
+		((16#${BASH_REMATCH[2]} == $2 && 16#${BASH_REMATCH[3]} == $3)) || return
 		if ((BASH_REMATCH[1] == 3)); then right=1; fi
 	done
 	[[ $right ]] || return

@@ -88,8 +88,9 @@ reads_back() {
 	done
 	printf -v line '0x%06x, rq_psn 0x%06x' "${sent[0]}" "${received[0]}"
 	expect 04.4 "it should print A: state 3, sq_psn $line" \
-		read_back A "${sent[0]}" "${received[0]}" &&
-		expect 04.4 "it should print B's line" read_back B "${sent[1]}" "${received[1]}"
+		read_back A "${sent[0]}" "${received[0]}" "${psn[@]:0:2}" &&
+		expect 04.4 "it should print B's line" \
+			read_back B "${sent[1]}" "${received[1]}" "${psn[1]}" "${psn[0]}"
 }
 
 # The one that was in ERR is in RTS again, and nothing else has changed.
