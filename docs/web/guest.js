@@ -23,13 +23,14 @@ async function download(url, size, progress, signal) {
 		if (done)
 			break;
 		if (count + value.length > size)
-			throw new Error(`${url} is longer than it should be`);
+			throw new Error(`${url} is another version than this page; load the page again`);
 		bytes.set(value, count);
 		count += value.length;
 		progress(count);
 	}
 	if (count !== size)
-		throw new Error(`the download of ${url} broke off`);
+		throw new Error(`the download of ${url} broke off, or it is another version ` +
+			'than this page: load the page again');
 	return bytes;
 }
 
@@ -52,11 +53,14 @@ function fetched(files, progress) {
 	return pieces;
 }
 
-const text = new TextDecoder(), bytes = new TextEncoder();
+const bytes = new TextEncoder();
 
 export class Guest {
 	#worker;
+	#text = new TextDecoder();
 	#lines = '';
+	#ended = '';
+	#not_running = () => {};
 	#waiting = new Set();
 	// What its files are where they differ from the originals.
 	files = new Map();
@@ -79,7 +83,11 @@ export class Guest {
 		if (typeof WebAssembly !== 'object' || typeof Worker !== 'function')
 			throw new Error('this browser has no WebAssembly');
 		const [wasm, state] = await fetched(files, progress);
+
+		if (this.#ended)
+			throw new Error(this.#ended);
 		const running = new Promise((resolve, reject) => {
+			this.#not_running = reject;
 			this.#worker = new Worker(files.worker, { type: 'module' });
 			this.#worker.onerror = event => {
 				reject(new Error(event.message || 'the emulator did not start'));
@@ -107,6 +115,8 @@ export class Guest {
 	}
 
 	end(why = 'the guest was ended') {
+		this.#ended = why;
+		this.#not_running(new Error(why));
 		this.#worker?.terminate();
 		this.#worker = undefined;
 		for (const waiter of this.#waiting)
@@ -121,7 +131,7 @@ export class Guest {
 		} else if (port === 0) {
 			this.output(bytes);
 		} else {
-			const lines = (this.#lines + text.decode(bytes, { stream: true })).split('\n');
+			const lines = (this.#lines + this.#text.decode(bytes, { stream: true })).split('\n');
 
 			this.#lines = lines.pop();
 			for (const line of lines)

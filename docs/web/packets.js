@@ -111,6 +111,9 @@ export class Drawing {
 		part('psn', psn);
 		part('what', this.#seen.has(seen) ? `${what}, again` : what);
 		this.#seen.add(seen);
+		// What comes again comes soon, so the oldest may be forgotten.
+		if (this.#seen.size > 10000)
+			this.#seen.delete(this.#seen.values().next().value);
 		this.#list.append(row);
 		this.#title.textContent = `${this.#count} packet${this.#count === 1 ? '' : 's'}`;
 		this.#shorten();

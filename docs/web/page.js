@@ -72,6 +72,20 @@ function keep(path, text) {
 	$('reset').disabled = !changed.has(path);
 }
 
+// What is written in another tab is shown here, too: otherwise the next key here would undo it.
+addEventListener('storage', event => {
+	const path = [...originals.keys()].find(path => key(path) === event.key);
+
+	if (!path)
+		return;
+	if (event.newValue === null)
+		changed.delete(path);
+	else
+		changed.set(path, event.newValue);
+	if (editor && picker.value === path)
+		open_file(path);
+});
+
 // --- the editor --------------------------------------------------------------
 
 const colours = HighlightStyle.define([
@@ -88,6 +102,8 @@ const extensions = [
 	bracketMatching(), highlightActiveLine(), highlightSelectionMatches(), search(),
 	lintGutter(), cpp(), syntaxHighlighting(colours),
 	keymap.of([...['Ctrl-Enter', 'Mod-Enter'].map(key => ({ key, run: () => (run_file(), true) })),
+		// Every change is kept, so there is nothing to save; the browser would save the page.
+		{ key: 'Mod-s', run: () => true },
 		...defaultKeymap, ...searchKeymap, ...historyKeymap, indentWithTab]),
 	EditorView.contentAttributes.of({ 'aria-label': 'Editor. Escape, then Tab, leaves it.' }),
 	EditorView.updateListener.of(update => {
@@ -102,7 +118,6 @@ function open_file(path) {
 	editor ??= new EditorView({ parent: $('editor') });
 	editor.setState(EditorState.create({ doc: content(path), extensions }));
 	$('reset').disabled = !changed.has(path);
-	$('run').textContent = is_exercise(path) ? 'Run with its peer' : 'Run';
 	$('pair').hidden = !is_two_sided(path);
 	$('check').hidden = !is_exercise(path);
 	show_errors();
@@ -291,8 +306,9 @@ function warm() {
 	warmed = server.guest;
 }
 
+// A screen reader speaks #trouble at once, so #status need not say it again.
 function trouble(words) {
-	say('failed', words);
+	say('failed', '');
 	$('trouble').textContent = words;
 	$('trouble').hidden = false;
 }
@@ -364,18 +380,19 @@ function get_guest(seat = server) {
 }
 
 function end_guest(seat) {
-	seat.guest?.end();
+	seat.newest?.end();
 	seat.newest = seat.starting = seat.guest = undefined;
 	due.delete(seat);
 }
 
-// Whoever has run something before has the guest in the browser's cache, and may run
-// something again: for them it starts with the first sign of life.
+// Whoever has run something before has this guest in the browser's cache, and may run
+// something again: for them it starts with the first sign of life. A newer guest has another
+// address, and is downloaded only for whoever runs something.
 const reader_key = 'rdma-workbook guest';
 
 function remember_reader() {
 	try {
-		localStorage.setItem(reader_key, 'was here');
+		localStorage.setItem(reader_key, files.state.url);
 	} catch {
 		// Then it starts later.
 	}
@@ -386,10 +403,10 @@ function start_early() {
 		if (!server.starting && $('trouble').hidden)
 			get_guest().then(warm, () => {});
 	};
-	let was_here;
+	let was_here = false;
 
 	try {
-		was_here = localStorage.getItem(reader_key);
+		was_here = localStorage.getItem(reader_key) === files.state.url;
 	} catch {
 		// As for a new reader.
 	}
@@ -535,8 +552,12 @@ function is_main(path) {
 
 // --- the page ----------------------------------------------------------------
 
+// What had the focus when the bench was opened.
+let opener;
+
 function open_bench() {
 	if (bench.hidden) {
+		opener = document.activeElement;
 		bench.hidden = false;
 		document.body.classList.add('with-bench');
 		if (!editor)
@@ -680,7 +701,7 @@ $('reader').onclick = () => {
 $('close').onclick = () => {
 	bench.hidden = true;
 	document.body.classList.remove('with-bench');
-	$('open').focus();
+	(opener === document.body ? $('open') : opener).focus();
 };
 $('open').onclick = () => {
 	open_bench();

@@ -518,6 +518,42 @@ test('a download that breaks off is tried again', async () => {
 	page.done();
 });
 
+test('"New guest" during the download does not start one more emulator each time', async () => {
+	const page = await reader({ prepare: page => page.evaluateOnNewDocument(() => {
+		const Real = window.Worker;
+
+		window.started = 0;
+		window.Worker = function (...given) {
+			++window.started;
+			return new Real(...given);
+		};
+	}) });
+
+	await page.evaluate(() => {
+		document.querySelector('button[aria-label="Edit 00-hello/hello.c"]').click();
+		for (let i = 0; i < 3; i++)
+			document.getElementById('fresh').click();
+	});
+	const { exit, output } = await press(page, 'Run 00-hello/hello.c');
+	assert.equal(exit, '0', output);
+	assert.equal(await page.evaluate(() => window.started), 1);
+	page.done();
+});
+
+test('what is written in one tab is shown in the other', async () => {
+	const page = await reader(), other = await page.browserContext().newPage();
+	const begin = tab => tab.evaluate(() => {
+		document.querySelector('button[aria-label="Edit 00-hello/hello.c"]').click();
+	});
+
+	await other.goto(address);
+	await begin(page);
+	await begin(other);
+	await edit(page, '/*', '/* mine: ');
+	await wait_for(other, () => window.workbook.editor.state.doc.toString().startsWith('/* mine: '));
+	page.done();
+});
+
 test('a tab that slept goes on', async () => {
 	const page = await reader();
 
