@@ -213,7 +213,7 @@ right_numbers() {
 	((${#found[@]} == ${#wanted[@]}))
 }
 
-# Sets `got` to the immediate values that it has printed, and `taken` to how many: who prints each
+# Sets `got` to the immediate values that it has printed, and `nonces` to how many: who prints each
 # once more has done nothing wrong. Are they the peer's?
 # shellcheck disable=SC2034 # for the checks
 takes_nonces() {
@@ -224,7 +224,7 @@ takes_nonces() {
 		got=$(printf '%s\n' "${found[@]}" | uniq)
 		if [[ ! $mixed || $got == "$sent_all" ]]; then break; fi
 	done
-	taken=$(wc -l <<<"$got")
+	nonces=$(wc -l <<<"$got")
 	[[ ! $got ]] || takes_only_the_peers "$got"
 }
 
@@ -251,7 +251,7 @@ lock_is() {
 
 # Is each receive posted again that was used up, and no RNR or error seen?
 reposts() {
-	reposted "$prepared" "$taken" && ! peer_said '*RNR*' && ! printed 'exercise: ibv_post_recv: E*'
+	reposted "$prepared" "$nonces" && ! peer_said '*RNR*' && ! printed 'exercise: ibv_post_recv: E*'
 }
 
 # In chapter 06, the peer gives the lock to the program.
