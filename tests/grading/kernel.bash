@@ -479,7 +479,8 @@ watch_registrations() {
 }
 
 # May the peer write, and do nothing else, whichever region and queue pair is the one that
-# counts? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE.
+# counts? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE. Behind
+# 0x10, IBV_ACCESS_MW_BIND, a memory window may grant the others.
 may_only_write() {
 	local region=0 queue_pair=0 call
 	calls_of reg_mr
@@ -494,7 +495,7 @@ may_only_write() {
 	done
 	printf -v evidence 'ibv_reg_mr(): access 0x%x; ibv_modify_qp(): qp_access_flags 0x%x' \
 		"$region" "$queue_pair"
-	(((region & 0xe) == 2 && (queue_pair & 0xe) == 2))
+	(((region & 0x1e) == 2 && (queue_pair & 0xe) == 2))
 }
 
 # How much private data the program sends with rdma_reject(), the text in it, and what is behind

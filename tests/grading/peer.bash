@@ -123,7 +123,7 @@ one_by_hand() { at arming && go && at armed && go && burst 1 && at drained && go
 # shellcheck disable=SC2034 # for the checks
 burst_at_once() {
 	some=''
-	if [[ " $where " == *" "@(epoll_wait|sigtimedwait|sigsuspend|pause)" "* ]]; then
+	if [[ " $where " == *" "@(epoll_wait|epoll_pwait2|sigtimedwait|sigsuspend|pause)" "* ]]; then
 		hold
 		burst "$1"
 		told WAITS || some=1

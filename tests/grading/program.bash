@@ -9,26 +9,27 @@ case $HOSTTYPE in
 x86_64)
 	call_names=([0]=read [7]=poll [19]=readv [23]=select [34]=pause [35]=nanosleep
 		[128]=sigtimedwait [130]=sigsuspend [202]=futex [230]=nanosleep [232]=epoll_wait
-		[270]=select [271]=poll [281]=epoll_wait [426]=io_uring_enter [441]=epoll_wait)
+		[270]=select [271]=ppoll [281]=epoll_wait [426]=io_uring_enter [441]=epoll_pwait2)
 	;;
 aarch64)
-	call_names=([22]=epoll_wait [63]=read [65]=readv [72]=select [73]=poll [98]=futex
+	call_names=([22]=epoll_wait [63]=read [65]=readv [72]=select [73]=ppoll [98]=futex
 		[101]=nanosleep [115]=nanosleep [133]=sigsuspend [137]=sigtimedwait
-		[426]=io_uring_enter [441]=epoll_wait)
+		[426]=io_uring_enter [441]=epoll_pwait2)
 	;;
 i[3-6]86)
 	call_names=([3]=read [29]=pause [82]=select [142]=select [145]=readv [162]=nanosleep
 		[168]=poll [177]=sigtimedwait [179]=sigsuspend [240]=futex [256]=epoll_wait
-		[267]=nanosleep [308]=select [309]=poll [319]=epoll_wait [407]=nanosleep
-		[413]=select [414]=poll [421]=sigtimedwait [422]=futex [426]=io_uring_enter
-		[441]=epoll_wait)
+		[267]=nanosleep [308]=select [309]=ppoll [319]=epoll_wait [407]=nanosleep
+		[413]=select [414]=ppoll [421]=sigtimedwait [422]=futex [426]=io_uring_enter
+		[441]=epoll_pwait2)
 	;;
 esac
 # The names of the CHECKPOINTs of all programs. With another name, a program is seen to wait there
 # only when it reads its standard input: see stands_at().
 checkpoints='chosen|registered|clean|arming|armed|drained|init|rtr|rts|error|recovered|connected'
 checkpoints+='|credit|done|answered|tried|locked|added'
-waiting_calls=' read readv poll select epoll_wait io_uring_enter pause sigtimedwait sigsuspend '
+waiting_calls=' read readv poll ppoll select epoll_wait epoll_pwait2 io_uring_enter pause'
+waiting_calls+=' sigtimedwait sigsuspend '
 
 # Forgets the program before. All variables that describe one program are set here.
 # shellcheck disable=SC2034 # some are for the checks
@@ -242,14 +243,12 @@ at_another() {
 	stands_at $((${#lines[@]} - 1)) || stands_at $((${#lines[@]} - 1))
 }
 
-# set_waits_ms THREAD TIMEOUT: sets `waits_ms`. TIMEOUT is milliseconds, or the address of a struct
-# that begins with a number of seconds. A number is below 65536, or one of the last 10000 of 32 bits:
-# these are negative, and mean that the call has no deadline.
-set_waits_ms() {
+# waits_until THREAD ADDRESS: sets `waits_ms` for a call whose deadline is a struct at ADDRESS that
+# begins with a number of seconds. There is none if ADDRESS is 0.
+waits_until() {
 	local seconds
-	waits_ms=$(($2))
-	if ((waits_ms > 0xffff && waits_ms < 0xffffffff - 10000 || waits_ms > 0xffffffff)); then
-		seconds=$(dd if="/proc/$1/mem" bs=1 skip="$waits_ms" count=4 status=none | od -An -t u4)
+	if (($2)); then
+		seconds=$(dd if="/proc/$1/mem" bs=1 skip="$(($2))" count=4 status=none | od -An -t u4)
 		waits_ms=$((seconds * 1000 + 999))	# whatever the rest of a second is
 	fi
 }
@@ -275,14 +274,17 @@ look_at_threads() {
 		where+=${where:+ }$name
 		if [[ $name == @(running|none) ]]; then
 			sleeping=''
-		elif [[ $name == poll && $second == 0x0 || $name == select && $fd == 0x0 ]]; then
+		elif [[ $name == ?(p)poll && $second == 0x0 || $name == select && $fd == 0x0 ]]; then
 			: # This waits for nothing but time.
 		elif [[ $waiting_calls == *" $name "* ]]; then
 			waits=1
 			case $name in
-			poll) set_waits_ms "$thread" "$third" ;;
-			epoll_wait) set_waits_ms "$thread" "$fourth" ;;
-			select) set_waits_ms "$thread" "$fifth" ;;
+			# A negative number has the highest of 32 bits, and means no deadline.
+			poll) ((waits_ms = third & 0xffffffff)) ;;
+			epoll_wait) ((waits_ms = fourth & 0xffffffff)) ;;
+			ppoll) waits_until "$thread" "$third" ;;
+			epoll_pwait2) waits_until "$thread" "$fourth" ;;
+			select) waits_until "$thread" "$fifth" ;;
 			esac
 		fi
 	done 2>/dev/null

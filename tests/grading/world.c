@@ -224,6 +224,7 @@ enum word {
 #define HELLO 32	/* bytes of a struct hello, see chapter 07 */
 #define MOST_PRIVATE_DATA 56	/* bytes, in a request: see rdma_connect(3) */
 #define SPINS 10000	/* several milliseconds, emulated; no short try */
+#define MOST_QUEUES 64	/* that are told apart when empty polls are counted */
 
 /* A piece of the @send'th send or WRITE under way; @sum is its checksum. */
 struct under_way {
@@ -310,7 +311,10 @@ static struct ibv_qp *(*real_create_qp_ex)(struct ibv_context *,
 static int (*real_start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 static int (*real_next_poll)(struct ibv_cq_ex *);
 static void (*real_wr_send)(struct ibv_qp_ex *);
+static void (*real_wr_send_imm)(struct ibv_qp_ex *, __be32);
 static void (*real_wr_rdma_write)(struct ibv_qp_ex *, uint32_t, uint64_t);
+static void (*real_wr_rdma_write_imm)(struct ibv_qp_ex *, uint32_t, uint64_t,
+				      __be32);
 static void (*real_wr_rdma_read)(struct ibv_qp_ex *, uint32_t, uint64_t);
 static void (*real_wr_atomic_cmp_swp)(struct ibv_qp_ex *, uint32_t, uint64_t,
 				      uint64_t, uint64_t);
@@ -686,10 +690,16 @@ int ioctl(int fd, unsigned long request, ...)
 
 #define MOST_REGIONS 1000
 static struct region {
-	struct ibv_mr *mr;
+	const struct ibv_mr *mr;
+	/* As they were at first: the program may write to its struct ibv_mr. */
+	uint32_t lkey;
+	char *addr;
+	size_t length;
 	uint64_t iova;		/* where it begins for requests */
 } registered[MOST_REGIONS];	/* and not released */
 static int regions;
+/* A region was released while a WRITE without a completion was under way. */
+static bool released_early;
 
 static struct ibv_mr *region_begins(struct ibv_mr *mr, uint64_t iova)
 {
@@ -698,21 +708,38 @@ static struct ibv_mr *region_begins(struct ibv_mr *mr, uint64_t iova)
 	if (regions == MOST_REGIONS)
 		give_up("this program registers more regions than the grader"
 			" has room for\n");
-	registered[regions].mr = mr;
-	registered[regions++].iova = iova;
+	if (released_early)
+		tell_once(CHANGED);
+	registered[regions++] = (struct region){
+		.mr = mr, .lkey = mr->lkey, .addr = mr->addr,
+		.length = mr->length, .iova = iova,
+	};
 	return mr;
 }
 
+/*
+ * The memory of a region may be gone soon, and nobody may read it then. To
+ * release it while a WRITE is under way is as wrong as to change its bytes,
+ * unless the program ends: so it is told when there is another region.
+ */
 static void region_ends(const struct ibv_mr *mr)
 {
-	int cancel_state;
+	const int cancel_state = lock_queues();
+	int left = 0;
 
-	for (int i = 0; i < regions; i++)
-		if (registered[i].mr == mr)
-			registered[i] = registered[--regions];
-	/* The memory may be gone soon, and nobody may read it then. */
-	cancel_state = lock_queues();
-	quiet_pieces = 0;
+	for (int i = 0; i < regions; i++) {
+		const struct region gone = registered[i];
+
+		if (gone.mr != mr)
+			continue;
+		registered[i] = registered[--regions];
+		for (int j = 0; j < quiet_pieces; j++)
+			if (quiet[j].addr - (uintptr_t)gone.addr >= gone.length)
+				quiet[left++] = quiet[j];
+		released_early |= left < quiet_pieces;
+		quiet_pieces = left;
+		break;
+	}
 	unlock_queues(cancel_state);
 }
 
@@ -720,7 +747,7 @@ static void region_ends(const struct ibv_mr *mr)
 static const struct region *region_of(const struct ibv_sge *sge)
 {
 	for (int i = 0; i < regions; i++)
-		if (registered[i].mr->lkey == sge->lkey)
+		if (registered[i].lkey == sge->lkey)
 			return &registered[i];
 	return NULL;
 }
@@ -732,7 +759,7 @@ static void *memory_at(const struct ibv_sge *sge)
 
 	if (!region)
 		return (void *)(uintptr_t)sge->addr;
-	return (char *)region->mr->addr + (sge->addr - region->iova);
+	return region->addr + (sge->addr - region->iova);
 }
 
 /* A checksum of some of @length bytes at @addr: a processor may be emulated. */
@@ -1110,13 +1137,20 @@ static bool too_early(void)
 }
 
 /* See SPINS. Told once: a program that goes on must not fill the trace. */
-static void count_empty_polls(int taken)
+static void count_empty_polls(const struct ibv_cq *cq, int taken)
 {
-	static int empty;
+	static struct {
+		const struct ibv_cq *cq;
+		int empty;
+	} polled[MOST_QUEUES];
+	int i = 0;
 
+	while (i < MOST_QUEUES - 1 && polled[i].cq && polled[i].cq != cq)
+		i++;
+	polled[i].cq = cq;
 	if (taken)
-		empty = 0;
-	else if (++empty == SPINS)
+		polled[i].empty = 0;
+	else if (++polled[i].empty == SPINS)
 		tell(SPINNING);
 }
 
@@ -1180,7 +1214,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	if (too_early())
 		return 0;
 	taken = poll_with_lag(cq, count, wc);
-	count_empty_polls(taken);
+	count_empty_polls(cq, taken);
 	for (int i = 0; i < taken; i++) {
 		if (wc[i].status == IBV_WC_SUCCESS)
 			request_ends(wc[i].wr_id, wc[i].opcode,
@@ -1299,10 +1333,10 @@ static void spoil(const struct ibv_sge *sge)
 	const uint64_t begin = region ? sge->addr - region->iova : 0;
 	uint64_t length = sge->length < 8 ? sge->length : 8;
 
-	if (!region || begin >= region->mr->length)
+	if (!region || begin >= region->length)
 		return;
-	if (length > region->mr->length - begin)
-		length = region->mr->length - begin;
+	if (length > region->length - begin)
+		length = region->length - begin;
 	memset(memory_at(sge), 0xa5, length);
 }
 
@@ -1396,7 +1430,7 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 	/* Without our lock: the library keeps its own until ibv_end_poll(). */
 	err = real_start_poll(cq, attr);
 	cancel_state = lock_queues();
-	count_empty_polls(!err);
+	count_empty_polls(ibv_cq_ex_to_cq(cq), !err);
 	if (!err)
 		take_extended(cq);
 	unlock_queues(cancel_state);
@@ -1430,6 +1464,14 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
 	return cq;
 }
 
+/* As the device, it takes wr_id and flags now, and not when the pieces come. */
+static void kind_begins(const struct ibv_qp_ex *qp, enum ibv_wr_opcode opcode)
+{
+	building.opcode = opcode;
+	building.wr_id = qp->wr_id;
+	building.send_flags = qp->wr_flags;
+}
+
 /* The SEND that is being made by the extended functions. */
 static void wr_send(struct ibv_qp_ex *qp)
 {
@@ -1444,14 +1486,14 @@ static void wr_send(struct ibv_qp_ex *qp)
 		started++;
 		unlock_queues(cancel_state);
 	}
-	building.opcode = IBV_WR_SEND;
+	kind_begins(qp, IBV_WR_SEND);
 	real_wr_send(qp);
 }
 
 static void wr_rdma_read(struct ibv_qp_ex *qp, uint32_t rkey,
 			 uint64_t remote_addr)
 {
-	building.opcode = IBV_WR_RDMA_READ;
+	kind_begins(qp, IBV_WR_RDMA_READ);
 	real_wr_rdma_read(qp, rkey, remote_addr);
 }
 
@@ -1459,7 +1501,7 @@ static void wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey,
 			      uint64_t remote_addr, uint64_t compare,
 			      uint64_t swap)
 {
-	building.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	kind_begins(qp, IBV_WR_ATOMIC_CMP_AND_SWP);
 	building.wr.atomic.compare_add = compare;
 	building.wr.atomic.swap = swap;
 	real_wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap);
@@ -1468,25 +1510,34 @@ static void wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey,
 static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey,
 				uint64_t remote_addr, uint64_t add)
 {
-	building.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	kind_begins(qp, IBV_WR_ATOMIC_FETCH_AND_ADD);
 	building.wr.atomic.compare_add = add;
 	real_wr_atomic_fetch_add(qp, rkey, remote_addr, add);
 }
 
-/*
- * A request gets its pieces, after one of the functions above has set its kind.
- * A kind that has no such function counts as a SEND.
- */
-static void built(struct ibv_qp_ex *qp, const struct ibv_sge *sge, size_t count)
+/* These count as SENDs here. */
+static void wr_send_imm(struct ibv_qp_ex *qp, __be32 imm)
+{
+	kind_begins(qp, IBV_WR_SEND);
+	real_wr_send_imm(qp, imm);
+}
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey,
+			      uint64_t remote_addr, __be32 imm)
+{
+	kind_begins(qp, IBV_WR_SEND);
+	real_wr_rdma_write_imm(qp, rkey, remote_addr, imm);
+}
+
+/* A request gets its pieces, after one of the functions above. */
+static void built(const struct ibv_sge *sge, size_t count)
 {
 	/* As for send_begins(). */
 	const bool watched = building.opcode == IBV_WR_SEND ||
 			     (building.opcode == IBV_WR_RDMA_WRITE &&
-			      qp->wr_flags & IBV_SEND_SIGNALED);
+			      building.send_flags & IBV_SEND_SIGNALED);
 	const int cancel_state = lock_queues();
 
-	building.wr_id = qp->wr_id;
-	building.send_flags = qp->wr_flags;
 	building.sg_list = (struct ibv_sge *)sge;
 	building.num_sge = (int)count;
 	before_requests(&building);
@@ -1495,7 +1546,6 @@ static void built(struct ibv_qp_ex *qp, const struct ibv_sge *sge, size_t count)
 		quiet_begins(&building);
 	for (size_t i = 0; watched && i < count; i++)
 		piece_begins(&building, &sge[i]);
-	building.opcode = IBV_WR_SEND;
 	unlock_queues(cancel_state);
 }
 
@@ -1506,7 +1556,7 @@ static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey,
 
 	write_begins(qp->wr_flags);
 	started += !!(qp->wr_flags & IBV_SEND_SIGNALED);
-	building.opcode = IBV_WR_RDMA_WRITE;
+	kind_begins(qp, IBV_WR_RDMA_WRITE);
 	unlock_queues(cancel_state);
 	real_wr_rdma_write(qp, rkey, remote_addr);
 }
@@ -1536,7 +1586,7 @@ static int wr_complete(struct ibv_qp_ex *qp)
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count,
 			    const struct ibv_sge *sge)
 {
-	built(qp, sge, count);
+	built(sge, count);
 	real_wr_set_sge_list(qp, count, sge);
 }
 
@@ -1547,7 +1597,7 @@ static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr,
 		.addr = addr, .length = length, .lkey = lkey,
 	};
 
-	built(qp, &sge, 1);
+	built(&sge, 1);
 	real_wr_set_sge(qp, lkey, addr, length);
 }
 
@@ -1606,7 +1656,9 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context,
 		find_real(&to_ex, "ibv_qp_to_qp_ex");
 		ex = to_ex(qp);
 		REPLACE(ex, wr_send);
+		REPLACE(ex, wr_send_imm);
 		REPLACE(ex, wr_rdma_write);
+		REPLACE(ex, wr_rdma_write_imm);
 		REPLACE(ex, wr_rdma_read);
 		REPLACE(ex, wr_atomic_cmp_swp);
 		REPLACE(ex, wr_atomic_fetch_add);
@@ -1764,6 +1816,15 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	return returned(err ? err : result);
 }
 
+/* As where the driver lacks it: so a region has the rights it began with. */
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		 size_t length, int access)
+{
+	(void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
+	errno = EOPNOTSUPP;
+	return IBV_REREG_MR_ERR_CMD;
+}
+
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
 	static struct ibv_pd *failed;
@@ -1826,7 +1887,9 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if ((mask & IBV_QP_AV) && peer &&
 	    memcmp(&attr->ah_attr.grh.dgid, gid, sizeof(gid)) != 0)
 		tell(ELSEWHERE);
-	if (!err && !in_range(attr, mask))
+	/* In SQD a request waits, and its result comes when nobody looks. */
+	if (!err && ((mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_SQD) ||
+		     !in_range(attr, mask)))
 		err = EINVAL;
 	if (err)
 		return returned(err);

@@ -135,9 +135,9 @@ check_exercise() {
 # Its rights, LOCAL_WRITE and REMOTE_WRITE, are to stay.
 whole_buffer() {
 	kernel mr && calls_of reg_mr
-	field mrlen "${objects[0]:-}"
 	evidence="${objects[*]:-no region}, access ${calls[*]##*access=}"
-	((${#objects[@]} == 1)) && [[ $value == "$length" && ${calls[*]##*access=0x} =~ ^3(\ 3)*$ ]]
+	field mrlen "${objects[0]:-}" && [[ $value == "$length" && ${#objects[@]} == 1 ]] &&
+		[[ ${calls[*]##*access=0x} =~ ^3(\ 3)*$ ]] && own_addresses
 }
 
 check_broken() {
