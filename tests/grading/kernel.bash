@@ -866,10 +866,10 @@ only_open() {
 opened_by() {
 	local file name files=()
 	opened=()
-	# One command for all of them, since there may be a thousand.
-	lines_from files readlink "/proc/$1/fd"/*
+	# One command for all of them, since there may be a thousand. BusyBox's readlink takes one.
+	lines_from files ls -l "/proc/$1/fd"
 	for file in "${files[@]}"; do
-		if [[ $file == */uverbs* ]]; then
+		if [[ $file == *' -> '*/uverbs* ]]; then
 			read -r name <"/sys/class/infiniband_verbs/${file##*/}/ibdev"
 			opened+=("$name")
 		fi
