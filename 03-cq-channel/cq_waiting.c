@@ -22,11 +22,7 @@
  *	the right loop: arm, drain, sleep
  *	...
  *	asleep, for a message that comes in 200 ms
- *	  armed
- *	  drained, completions so far: 0
- *	  slept, woken by an event
- *	  armed
- *	  drained, completions so far: 1
+ *	...
  *	  waited 203.3 ms, CPU time: 1.7 ms, polls: 3
  *	awake, for a message that comes in 200 ms
  *	  waited 203.5 ms, CPU time: 203.4 ms, polls: 1094422

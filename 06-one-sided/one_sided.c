@@ -16,9 +16,7 @@
  *
  *	$ one_sided
  *	...
- *	READ                number 100, "target's text, ta", no completion
  *	WRITE               number 100, "initiator's text,", no completion
- *	FETCH_AND_ADD 5     number 105, "initiator's text,", no completion
  *	...
  *	slept 0.63 s, and used 0.08 ms of CPU time
  *
@@ -143,11 +141,10 @@ static int perform(const struct side *side, const struct operation *op)
 	    connection_wait(side->qp->send_cq, side->sock, side->opt->timeout,
 			    &wc, op->name))
 		return -1;
-	if (atomic && ours->number != op->old) {
-		print_error(0, "%s: the number was %ju, not %ju", op->name,
-			    (uintmax_t)ours->number, (uintmax_t)op->old);
-		return -1;
-	}
+	if (atomic && ours->number != op->old)
+		return failed(EBADMSG, "%s: the number was %ju, not %ju",
+			      op->name, (uintmax_t)ours->number,
+			      (uintmax_t)op->old);
 	return 0;
 }
 
@@ -222,9 +219,8 @@ static int look(const struct side *side, const struct operation *op)
 		snprintf(note, sizeof(note), ", received 0x%x",
 			 ntohl(wc.imm_data));
 	} else if (ibv_poll_cq(side->qp->recv_cq, 1, &wc) != 0) {
-		print_error(0, "%s left a completion, or ibv_poll_cq failed",
-			    op->name);
-		return -1;
+		return failed(EBADMSG, "%s left a completion, or an error",
+			      op->name);
 	}
 	print_memory(side, op->name, note);
 	return 0;
@@ -255,16 +251,12 @@ static int sleep_and_look(const struct side *side)
 	return 0;
 }
 
-/*
- * 7. A queue pair in INIT, with a receive for the WRITE_WITH_IMM. Both sides
- * prepare alike, although only the target uses its RIGHTS and its receive.
- */
+/* 7. A queue pair in INIT, and a receive, which only the target uses. */
 static int create_qp(struct ibv_pd *pd, struct ibv_cq *cq, int port_num,
 		     struct ibv_qp **qp)
 {
 	struct ibv_qp_init_attr init = {
-		.send_cq = cq,
-		.recv_cq = cq,
+		.send_cq = cq, .recv_cq = cq,
 		.cap = { .max_send_wr = 1, .max_recv_wr = 1,
 			 .max_send_sge = 1 },
 		.qp_type = IBV_QPT_RC,
@@ -327,10 +319,7 @@ int main(int argc, char *argv[])
 	    create_qp(pd, cq, path.port_num, &side.qp))
 		goto out;
 
-	/*
-	 * 8. Connect, and tell the initiator where the target's memory is. The
-	 * initiator is the client, so only there opt.server is not NULL.
-	 */
+	/* 8. Connect. The client, which has opt.server, is the initiator. */
 	side.memory->number = opt.server ? 0 : FIRST_NUMBER;
 	fill(&side, opt.server ? "nothing, " : "target's text, ");
 	if (connection_introduce(side.qp, &opt, &path, &side.sock) ||

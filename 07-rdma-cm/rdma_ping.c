@@ -63,10 +63,7 @@ struct connection {
 	int timeout;			/* of every wait, in seconds */
 };
 
-/*
- * Print a call or an event, and what has become of the queue pair's state.
- * Returns 0, or -1 after an error message.
- */
+/* Print a call or an event, and the queue pair's state before and after it. */
 static int report(struct connection *c, const char *what, const char *status)
 {
 	enum ibv_qp_state before = c->state;

@@ -24,6 +24,20 @@ load helpers
 	assert_output ''
 }
 
+# Somebody reads each of them from top to bottom. rc_pingpong.c is a tool and not a lesson.
+@test "lint: no program of a chapter is longer than 350 lines" {
+	cd "$project"
+	local file files=([0-9][0-9]-*/*.c)
+	((${#files[@]} > 20))
+	for file in "${files[@]}"; do
+		if [[ $file != @(*/exercise|05-pingpong/rc_pingpong).c ]] && (($(wc -l <"$file") > 350)); then
+			echo "$file"
+		fi
+	done >"$BATS_TEST_TMPDIR/long"
+	run -0 cat "$BATS_TEST_TMPDIR/long"
+	assert_output ''
+}
+
 # What clangd reports in an editor for each of the C files $@. It also logs which of its
 # own refactorings it could not do, which is no report.
 reports_of_clangd() {
