@@ -2,17 +2,17 @@
  * cm_peer.c - the other side of the exercise of chapter 07
  *
  *	cm_peer client PORT VERSION KIND ADDRESS
- *	cm_peer server PORT accept|empty|magic=WORD|silent|WORD
+ *	cm_peer server PORT accept|empty|short|magic=WORD|silent|WORD
  *
  * client: asks with private data of KIND: a `hello` with VERSION, the same with
- * WORD as its magic (`magic=WORD`, four letters), or `none`. Prints what it got
- * for an answer.
+ * the text of the exercise (`given`), or with WORD as its magic (`magic=WORD`,
+ * four letters), or `none`. Prints what it got for an answer.
  *
  * server: accepts one client with an empty text, as the server of the exercise
  * does, or refuses it (any other WORD), both with a random version. The others
- * refuse it: with version 0 and an empty text (empty), with WORD as its magic
- * (magic=WORD), or without data (silent). Prints what the client has asked, and
- * what it was told.
+ * refuse it: with version 0 and an empty text (empty), with a text that has a
+ * zero in its middle (short), with WORD as its magic (magic=WORD), or without
+ * data (silent). Prints what the client has asked, and what it was told.
  *
  * Other texts are random, and have no zero at their end. Behind the hello,
  * there are more letters.
@@ -169,6 +169,9 @@ static int client(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	(void)fill(&message);
 	message.hello.version = htonl(version);
 	set_magic(message.hello.magic, kind);
+	if (!strcmp(kind, "given"))
+		snprintf(message.hello.text, sizeof(message.hello.text),
+			 "%s", CLIENT_TEXT);
 	if (!strcmp(kind, "none"))
 		param.private_data_len = 0;
 	own_fault(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0 ||
@@ -213,6 +216,8 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 		hello->version = 0;
 	if (!strcmp(answer, "empty") || !strcmp(answer, "accept"))
 		hello->text[0] = '\0';
+	if (!strcmp(answer, "short"))
+		hello->text[1 + message.behind[0] - 'a'] = '\0';
 	set_magic(hello->magic, answer);
 	own_fault(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
 		  rdma_bind_addr(listener, (struct sockaddr *)addr) ||

@@ -82,6 +82,7 @@ make_world() {
 	addresses[0]="10.${nets[2]}.$third.$last/24"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64 ::10.$net.3.1/64"
+	addresses[1]+=" 0:0:0:0:0:fffe:a$net:1/64 0:0:0:0:0:7fff:a$old:1/64"
 	addresses[1]+=" 2002:a$net:301::1/64 64:ff9b::10.$net.3.1/64"
 	addresses[1]+=" 10.$old.$third.$last/24 10.$old.$((third + 1)).$last/24"
 	# Each of these differs from an IPv4 address in one byte.

@@ -126,10 +126,12 @@ goes_to_peer() { ! told ELSEWHERE; }
 # both FIELD VALUE OTHER: has A the VALUE, and B the OTHER? See qp().
 both() { qp A "$1" "$2" && qp B "$1" "$3"; }
 
-# Does each queue pair expect what the other one sends, with the PSNs asked for?
+# Does each of two queue pairs expect what the other one sends, with the PSNs asked for?
 each_expects() {
 	local -A number=()
 	local object name=A
+	evidence="${#objects[@]} queue pairs"
+	((${#objects[@]} == 2)) || return
 	for object in "${objects[@]}"; do
 		field lqpn "$object"
 		number[$name]=$value
@@ -313,7 +315,7 @@ called_often() {
 # and what the peer may do.
 watch_modify() {
 	# shellcheck disable=SC2016 # they are the kernel's; struct ib_qp_attr
-	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32' \
+	probe modify rxe_modify_qp 'state=+0($arg2):u32' 'mtu=+8($arg2):u32' 'qp=$arg1' \
 		'access=+32($arg2):x32' 'mask=$arg3:x32'
 }
 
@@ -416,11 +418,18 @@ right_flags() {
 		[[ $(printf '%s\n' "${got[@]}" | uniq) == $(printf '%s\n' "${wanted[@]}" | uniq) ]]
 }
 
-# Are there as many regions as rights in `granted`, and was each of `ask` asked for?
+# Are there as many regions as rights in `granted`, and one domain, and was each of `ask` asked for?
 right_count() {
+	local domains
+	kernel pd
+	domains=${#objects[@]}
 	kernel mr
 	calls_of asked
 	evidence="${#objects[@]} regions; ${#calls[@]} calls of ibv_reg_mr(), for ${#ask[@]} arguments"
+	if ((domains > 1)); then
+		evidence+="; $domains protection domains"
+		return 1
+	fi
 	# Of what a thread makes that has ended, rdma(8) says nothing.
 	if ((!${#objects[@]} && ${#calls[@]})); then
 		evidence+="; were they made by a thread that has ended?"
@@ -464,6 +473,16 @@ right_length() {
 	all_same "${calls[@]%% *}"
 }
 
+# all_have SIZE: has each region that was ever registered so many bytes?
+all_have() {
+	local registered
+	calls_of reg_mr || return
+	registered=${#calls[@]}
+	calls_of reg_mr "*length=$1 *"
+	evidence="${#calls[@]} of $registered regions have them"
+	((registered && ${#calls[@]} == registered))
+}
+
 # No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
 # never showed.
 watch_registrations() {
@@ -478,21 +497,29 @@ watch_registrations() {
 	probe dereg_mr rxe_dereg_mr
 }
 
-# May the peer write, and do nothing else, whichever region and queue pair is the one that
-# counts? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE. Behind
-# 0x10, IBV_ACCESS_MW_BIND, a memory window may grant the others.
+# May the peer write, and do nothing else, whichever region and connected queue pair is the one
+# that counts? Of the flags, 0xe are the three rights of a peer; 2 is IBV_ACCESS_REMOTE_WRITE.
+# Behind 0x10, IBV_ACCESS_MW_BIND, a memory window may grant the others.
 may_only_write() {
-	local region=0 queue_pair=0 call
+	local region=0 queue_pair=0 call state qp access mask
+	local -A rights=() connected=()
 	calls_of reg_mr
 	for call in "${calls[@]}"; do ((region |= ${call##*access=})); done
 	calls_of modify
 	for call in "${calls[@]}"; do
+		read -r state _ qp access mask <<<"$call"
+		access=${access#*=} mask=${mask#*=}
+		if ((mask & 1)) && [[ $state == state=1 ]]; then
+			rights[$qp]=0	# INIT, maybe of a new one at the same place
+		elif ((mask & 1)) && [[ $state == state=2 ]]; then
+			connected[$qp]=1
+		fi
 		# IBV_QP_ACCESS_FLAGS, in any step.
-		if ((${call##*mask=} & 8)); then
-			call=${call##*access=}
-			((queue_pair |= ${call%% *}))
+		if ((mask & 8)); then
+			((rights[$qp] = ${rights[$qp]:-0} | access))
 		fi
 	done
+	for qp in "${!connected[@]}"; do ((queue_pair |= ${rights[$qp]:-0})); done
 	printf -v evidence 'ibv_reg_mr(): access 0x%x; ibv_modify_qp(): qp_access_flags 0x%x' \
 		"$region" "$queue_pair"
 	(((region & 0x1e) == 2 && (queue_pair & 0xe) == 2))
@@ -544,9 +571,10 @@ all_written() {
 
 watch_identifiers() {
 	probe create_id ucma_create_id
-	probe destroy_id ucma_destroy_id
 	probe resolve rdma_resolve_addr
-	# shellcheck disable=SC2016 # it is the kernel's
+	# shellcheck disable=SC2016 # they are the kernel's
+	probe :destroy_id ucma_destroy_id 'got=$retval:s32'
+	# shellcheck disable=SC2016
 	probe :cm_event ucma_get_event 'got=$retval:s32'
 }
 
@@ -559,7 +587,7 @@ all_destroyed() {
 	[[ ! $timed_out ]] || return
 	calls_of create_id || return
 	created=${#calls[@]}
-	calls_of destroy_id
+	calls_of destroy_id 'got=0'
 	evidence="identifiers: $created created, ${#calls[@]} destroyed"
 	((${#calls[@]} >= created))
 }
@@ -615,6 +643,10 @@ acknowledged() {
 	fi
 }
 
+# Was it stopped while it waited inside the library, after it had acknowledged more events or fewer
+# than it has read? ibv_destroy_cq() waits until these numbers are the same.
+destroys_too_early() { [[ $timed_out && " $where " == *' futex '* ]] && ! acknowledged; }
+
 # Each completion that the driver puts into a queue, with the numbers of enum ib_wc_status and
 # enum ib_uverbs_wc_opcode: for a program that sends to itself, and has no peer.
 watch_completions() {
@@ -643,12 +675,14 @@ watch_copies() {
 	probe copy rxe_mr_copy "from=$from" "at=$at" "length=$length"
 }
 
-# written SIZE: has the driver written every byte of a region of this size, and with none of these
-# copies a byte behind it? The addresses of the copies are those that the peer names, so each region
-# must have its own.
+# written SIZE: has the driver written every byte of a region of this size, not by a SEND, and with
+# none of these copies a byte behind it? The addresses of the copies are those that the peer names,
+# so each region must have its own.
 written() {
 	local region regions start end filled at length source sources
 	own_addresses || return
+	evidence="a SEND was posted"
+	! told SENT || return
 	calls_of reg_mr "*length=$1 *"
 	# Nobody needs more than one.
 	regions=("${calls[@]:0:10}")
@@ -807,12 +841,12 @@ swaps() {
 	[[ $request == "5 "*" 8 $1 $2 "* ]]
 }
 
-# Does its old value come to where a region begins?
+# Does its old value come to where the region begins, of which there is one?
 into_first() {
 	local request=${sends[*]: -1}
-	evidence="no region begins at the address of its SGE"
-	calls_of reg_mr "start=$((${request##* })) *"
-	((${#calls[@]}))
+	calls_of reg_mr
+	evidence="${#calls[@]} regions; the only one should begin at the address of its SGE"
+	[[ ${#calls[@]} == 1 && ${calls[0]} == "start=$((${request##* })) "* ]]
 }
 
 # has_taken N [WORD]: has the program taken N completions or more since `taken_before`, and left

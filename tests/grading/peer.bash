@@ -294,6 +294,12 @@ ask() {
 	answer=${reply#told }
 }
 
+# Does the program, as a client, take the hello of a server for one if its text is empty?
+understands_empty() {
+	ask empty && finish
+	printed 'refused: version 0,*'
+}
+
 # Draws wrong magics, in the words of cm_peer.c. `magics`: each of the four letters in the other
 # case, each one replaced by another small letter, the first one exchanged with another, and two of
 # the others. `few_magics`: two replaced, two in the other case, so that each place is wrong once.
@@ -311,6 +317,10 @@ draw_magics() {
 	random n 0 1
 	for i in {0..3}; do few_magics+=("${magics[i + 4 * ((n + i) % 2)]}"); done
 }
+
+# Is the program connected? And does it listen, as a server?
+is_connected() { at connected && in_rts; }
+serves() { start exercise $((++port)) "$version"; until_line listening; }
 
 # be_asked VERSION KIND: the peer is such a client of the program. Sets `said` to what it got.
 be_asked() {

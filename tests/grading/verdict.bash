@@ -264,13 +264,13 @@ meets_error() {
 # has_text TEXT: does the program have this text of the given code, as one string?
 has_text() { grep -qaxzF -- "$1" "$root$program"; }
 
-# heeds PATTERN [NAME OTHER...]: has the program ended with status 1 if the verb has failed, and
-# printed a line like this, where ERROR is the NAME of an error, and none of the OTHER ones? Who
-# has written the given code anew, with other words, may print any line. With `always_told`, the given
-# code prints its words whenever this call fails. So if they are in the program, but not printed, they
+# heeds PATTERN [NAME]: has the program ended with status 1 if the verb has failed, and printed a
+# line like this, where ERROR is the NAME of an error, and none with another name? If a student has
+# written the given code anew, with other words, any line will do. With `always_told`, the given code
+# prints its words whenever this call fails. So if they are in the program, but not printed, they
 # belong to another call of a main() that is the student's own, and any line with the NAME will do.
 heeds() {
-	local other what=fail text=${1%: ERROR*}
+	local line what=fail text=${1%: ERROR*}
 	# These verbs return an errno value.
 	case ${world[failing]%% *} in
 	ibv_dealloc_pd | ibv_dereg_mr | ibv_req_notify_cq | ibv_post_* | INIT | RTR | RTS)
@@ -286,12 +286,13 @@ heeds() {
 	has_text "${text#\*}" || return 0
 	printed "${1//ERROR/$2}" ||
 		{ [[ ${always_told:-} ]] && ! printed "$text*" && printed "*: $2 *"; } || return
-	for other in "${@:3}"; do
-		! printed "${1//ERROR/$other}" || return
+	for line in "${lines[@]}"; do
+		# shellcheck disable=SC2053 # patterns
+		[[ $line != $text': E'[A-Z]* || $line == ${1//ERROR/$2} ]] || return
 	done
 }
 
-# notices PATTERN NAME OTHER...: the same, but an end by a timeout does not count, because a program
+# notices PATTERN NAME: the same, but an end by a timeout does not count, because a program
 # that ignores the error comes to that, too. It counts for a program that has printed the NAME and
 # has a second thread or process, which may not know of the error.
 notices() {
@@ -301,7 +302,7 @@ notices() {
 	printed "*: $2 *" && ((most_threads > 1))
 }
 
-# ends_there PATTERN NAME OTHER...: the same, and it has posted hardly anything since the verb
+# ends_there PATTERN NAME: the same, and it has posted hardly anything since the verb
 # failed: SENDs, receives, WRITEs, or what has an immediate value. A second thread may post a few.
 ends_there() {
 	local call requests=0
@@ -348,6 +349,6 @@ must_heed() {
 	"${on_the_way:-:}"
 	walk
 	meets_error "$id" &&
-		expect "$id" "${why//ERROR/$name}" ends_there "$pattern" "${errors[@]% *}"
+		expect "$id" "${why//ERROR/$name}" ends_there "$pattern" "$name"
 	nothing_fails
 }

@@ -101,7 +101,7 @@ check_exercise() {
 	shuffle counts 37 41 43 47 && count=${counts[0]} # primes: a group of credits leaves a rest
 	check_sender "$port" "$size" "$count"
 	[[ ${verdict[05.1]:-} == pass && ${verdict[05.2]:-} != fail ]] || return
-	check_receiver $((port + 1)) "$other" "$count"
+	check_receiver $((port + 1)) "$size" "$count"
 	check_errors $((port + 2)) "$other" "$count"
 	# Two messages are fewer than slots, and an even number.
 	start exercise $((port + 4)) 64 2 && peer source $((port + 4)) 64 2 10.9.0.1 && walk && both_end

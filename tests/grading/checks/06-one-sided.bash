@@ -134,7 +134,7 @@ check_broken() {
 	local pieces rest size
 	random pieces 27 35 && random rest 1 99 && watch_registrations && watch_copies
 	# The last piece is the only one, or shorter than the others, and then it is not.
-	for size in "$rest" $((pieces * 1000 + rest)) $((pieces * 1000)); do
+	for size in "$rest" $((pieces * 1000 + 99 + rest * 9)) $((2000 + rest)) $((pieces * 1000)); do
 		start broken "$size" && reach 06.7 registered &&
 			expect 06.7 "there should be a region of $size bytes" has_region "$size" || return
 		finish && find_lines "arrived: $size bytes"

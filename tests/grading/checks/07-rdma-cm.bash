@@ -10,22 +10,19 @@ points 07.6 3 broken 'broken.c asks as often as it should' 'man 3 rdma_ack_cm_ev
 # shellcheck disable=SC2034 # for peer(): the one that speaks the RDMA CM
 peer_program=cm_peer
 
-is_connected() { at connected && in_rts; }
-serves() { start exercise $((++port)) "$version"; until_line listening; }
-
 check_exercise() {
 	local port version said answer kind magics few_magics reason
 	local refusal='refused: (version|reason) [0-9]+.*'
-	random port 20000 30000 && watch_refusals
-	random version 0x82010101 0xbffffff0 && ((version |= 0x010101)) # negative, no byte is zero
-	draw_magics
-	ask_one_who_accepts || return
+	random port 20000 30000 && watch_refusals && random version 0x02010101 0x7ffffff0
+	((version |= 0x010101)) # no byte is zero
+	draw_magics && ask_one_who_accepts || return
+	((version |= 1 << 31)) # for a signed number it is negative
 	ask_one_who_refuses refuse
 	# One that counts its clients instead of looking at them has another number in serve().
 	if expect 07.5 'the server does not listen' serves && accepts; then serve; fi
 	unset 'world[private-data]'
 	# After the server, which sees whether anything is taken for a hello.
-	ask_one_who_refuses empty
+	for kind in empty short; do ask_one_who_refuses "$kind"; done
 	for kind in "${few_magics[@]}" silent; do
 		ask "$kind" && finish
 		expect 07.4 "the server refused without a hello: it should print refused: reason 28" \
@@ -53,15 +50,17 @@ ask_one_who_refuses() {
 	ask "$1" && finish
 	if prints "refused: $answer.+" '' && [[ $found != *released:* ]]; then
 		fail 07.2 "the server's text had no zero at its end, and more is printed" "$found"
+	elif [[ $1 == refuse ]] && printed 'refused: reason*' && understands_empty; then
+		fail 07.2 "a text without a zero at its end is a hello, too" "printed: refused: reason"
 	fi
 	expect 07.4 "the server refused with $answer: it should print that" \
 		prints_only "refused: $answer" "$refusal" 'refused.*'
 	if ((status != 1)); then fail 07.4; fi
 }
 
-# refuses VERSION: does our server, which has another one?
+# refuses VERSION: does our server, which has another one? Some have the text of the given client.
 refuses() {
-	be_asked "$1" hello
+	if (($1 & 1)); then be_asked "$1" given; else be_asked "$1" hello; fi
 	expect 07.5 "a server of $version accepted version $1" test "${said%% *}" != accepted &&
 		goes_on 07.3 &&
 		expect 07.3 "a server of $version should refuse version $1, and tell its own" \
@@ -85,8 +84,9 @@ serve() {
 		random n 1 127 && others+=($((version ^ n * other)))
 	done
 	# Of each request: see world.c. All others are as long as a hello, so that tells nothing.
-	local -A sizes=([shortest]=8 [shorter]=31 [missing]=0) && random "sizes[short]" 9 30
-	shuffle kinds "${magics[@]}" none short shorter shortest missing
+	local -A sizes=([shorter]=8 [short]=31 [missing]=0)
+	random "sizes[shortest]" 1 7 && random "sizes[short-]" 9 30
+	shuffle kinds "${magics[@]}" none short{,-,er,est} missing
 	random n 0 3 && kinds+=("${kinds[@]:0:n}")
 	shuffle last "${others[@]:1}" && random n 1 3 && last=("${others[0]}" "${last[@]:0:n}")
 	# How many came before somebody, and of which kind, tells nothing.
