@@ -86,7 +86,7 @@ check_exercise() {
 			go && finish && expect_status 02.4 0 && ok 02.4
 	fi
 	# No letter of ours: alone, behind one, in front of one. The first has two bytes, outside ASCII.
-	for range in BCDEFGHIJK MNOPQ STUV XYZ wlra bcdefghijkmnopqstuvxyz '()*?;:./_#&' '!%=@^~<>{}[]$' 0123456789; do
+	for range in BCDEFGHIJK MNOPQ STUV XYZ wlra bcdefghijkmnopqstuvxyz '()*?;:./_#&' 0123456789; do
 		random i 0 $((${#range} - 1)) && others+=("${range:i:1}")
 	done
 	for letters in $'\xd2\xad' , '|' + ' ' "${others[@]}"; do
