@@ -221,8 +221,9 @@ static inline int connection_hear(int sock, char *word)
 }
 
 /*
- * Wait @timeout seconds for the next completion in @cq, which must be the
- * success of @what. Returns 0 with it in @wc, or -1 after an error message.
+ * Wait @timeout seconds for the next completion in @cq. Returns 0 with it in
+ * @wc if it is a success, whatever request it belongs to, or -1 after an error
+ * message, in which @what is the name of the request.
  */
 static inline int connection_wait(struct ibv_cq *cq, int sock, int timeout,
 				  struct ibv_wc *wc, const char *what)

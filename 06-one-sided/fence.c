@@ -93,7 +93,7 @@ static int post_read_and_send(const struct side *side, int flags)
 		      "ibv_post_send(READ, SEND)");
 }
 
-/* 9. Wait for a completion, which must be the success of @what. */
+/* 9. Wait for the next completion. @what is for the error message. */
 static int wait_for(const struct side *side, const char *what)
 {
 	struct ibv_wc wc;

@@ -54,7 +54,7 @@ struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct memory *memory;
-	struct remote target;	/* the initiator knows where that memory is */
+	struct remote target;	/* the initiator's: where that memory is */
 };
 
 struct operation {
@@ -65,7 +65,7 @@ struct operation {
 	uint64_t old;		/* what the number must have been before */
 };
 
-/* What step 9 does, each once, under the name that both sides print. */
+/* The operations of step 9, in order. Both sides print these names. */
 static const struct operation each[] = {
 	{ "READ", IBV_WR_RDMA_READ, 0, 0, 0 },
 	{ "WRITE", IBV_WR_RDMA_WRITE, 0, 0, 0 },
@@ -75,8 +75,8 @@ static const struct operation each[] = {
 	{ "WRITE_WITH_IMM", IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0 },
 };
 #define KINDS (int)(sizeof(each) / sizeof(each[0]))
-#define FIRST_NUMBER 100	/* before the first of them */
-#define LAST_NUMBER 7		/* after the last */
+#define FIRST_NUMBER 100	/* the target's, before the first */
+#define LAST_NUMBER 7		/* and after the last */
 
 /* Words of the initiator over TCP, a byte each. The target answers LOOK. */
 enum {

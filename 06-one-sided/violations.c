@@ -33,7 +33,7 @@
 
 #define SIZE 64			/* of a message and of a region, in bytes */
 #define POSTED 2		/* receives, on each side */
-#define DEADLINE_MS 2000	/* what has not come by then will never come */
+#define DEADLINE_MS 2000	/* then we print that nothing came */
 #define SETTLE_MS 100		/* until both queue pairs are in their state */
 
 #define RIGHTS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
@@ -146,7 +146,7 @@ static int post(const struct end *a, const struct world *world,
 		sge.length = sizeof(uint64_t);
 		wr.wr.atomic.remote_addr = addr;
 		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = -1;	/* a 'b' would become 'a' */
+		wr.wr.atomic.compare_add = -1;	/* makes 'a' of a 'b' */
 	} else {
 		wr.wr.rdma.remote_addr = addr;
 		wr.wr.rdma.rkey = rkey;

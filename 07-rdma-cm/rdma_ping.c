@@ -208,8 +208,8 @@ static int establish(struct connection *c, bool client)
 	struct rdma_conn_param param = {
 		.responder_resources = client,	/* READs at a time we serve */
 		.initiator_depth = !client,	/* READs at a time we post */
-		.retry_count = 7,	/* 6 is too short on a busy machine */
-		.rnr_retry_count = 7,	/* for ever: a receive will come */
+		.retry_count = 7,	/* the client's; 6 can be too short */
+		.rnr_retry_count = 7,	/* the peer's: for ever */
 	};
 	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
 	int err;
@@ -224,7 +224,7 @@ static int establish(struct connection *c, bool client)
 		   : called(c, "rdma_accept", rdma_accept(c->id, &param)))
 		return -1;
 	err = expect(c, RDMA_CM_EVENT_ESTABLISHED);
-	/* If it is in ERR already, it takes no timer; play() reports why. */
+	/* In ERR it takes no timer. The peer has gone: play() says so. */
 	if (err || c->state != IBV_QPS_RTS)
 		return err;
 	return failed(ibv_modify_qp(c->id->qp, &attr, IBV_QP_MIN_RNR_TIMER),
@@ -257,7 +257,7 @@ static int play(struct connection *c, struct rounds *r,
 	return err;
 }
 
-/* Steps 2 to 6, and the release of it all. Returns 0, NO_SERVER, or -1. */
+/* Steps 2 to 6, with a copy of the rounds. Returns 0, NO_SERVER, or -1. */
 static int connect_and_play(struct connection *c, struct rounds r,
 			    const struct arguments *args)
 {

@@ -42,7 +42,7 @@ struct endpoint {
 	struct rdma_cm_id *listener;	/* the server's */
 	struct rdma_cm_id *id;		/* this end of the connection */
 	struct ibv_mr *mr;		/* of both messages */
-	long long since;		/* when the call before was done */
+	long long since;		/* when the last call returned */
 	char messages[2][MESSAGE_SIZE];	/* the one received, the one sent */
 };
 

@@ -73,8 +73,8 @@ struct side {
  * TODO 06.1: permit the peer to write into our memory, and nothing else.
  * Permission is given in two places: register the @side->size bytes at
  * @side->memory, and let the region be @side->mr; then take @side->qp from
- * RESET to INIT by connection_init(), with the device's port PORT_NUM. Our
- * device itself must be able to write there, too: the region alone needs that.
+ * RESET to INIT by connection_init(), with the device's port PORT_NUM. Only
+ * the region needs LOCAL_WRITE as well, so that our own device can write there.
  * Return 0, or -1 if anything failed. See step 4 in one_sided.c, create_qp().
  */
 static int permit(struct side *side, struct ibv_pd *pd)
@@ -296,7 +296,7 @@ static int use_lock(const struct side *side, int rounds)
 	const uint64_t number = side->qp->qp_num;
 	uint64_t found = 0;
 
-	/* Once without success: when we come, the peer holds the lock. */
+	/* Try once. The peer holds the lock when we come, so it must fail. */
 	if (compare_and_swap(side, 0, number, &found))
 		return -1;
 	printf("found 0x%016" PRIx64 "\n", found);

@@ -222,7 +222,7 @@ static int serve(struct rdma_cm_id **listener, uint32_t version,
 			return -1;
 		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
 			rdma_ack_cm_event(event);
-			continue;	/* its client has given up */
+			continue;	/* an earlier client has gone */
 		}
 		*id = event->id;
 		welcome = is_welcome(event, version);
