@@ -211,12 +211,13 @@ until_line() {
 		for (( ; i < ${#lines[@]}; i++)); do
 			# Most lines are neither, and some programs print thousands.
 			[[ ${lines[i]} == *"$1" || ${lines[i]} == *CHECKPOINT* ]] || continue
-			if is_line "${lines[i]}" "$1" && { [[ $1 != CHECKPOINT* ]] || stands_at "$i"; }; then
+			if ! is_line "${lines[i]}" "$1"; then
+				if [[ $input ]] && stands_at "$i"; then return 1; fi
+			elif [[ $1 != CHECKPOINT* ]] || stands_at "$i"; then
 				next_line=$((i + 1))
 				return 0
-			elif [[ $input ]] && stands_at "$i"; then
-				return 1
-			elif is_checkpoint "${lines[i]}" && ((i == ${#lines[@]} - 1)); then
+			fi
+			if is_checkpoint "${lines[i]}" && ((i == ${#lines[@]} - 1)); then
 				break # it may stand there in a moment
 			fi
 		done
