@@ -772,7 +772,7 @@ static uint32_t sum_of(uint64_t addr, uint32_t length)
 	const uint32_t step = 1 + length / 1024;
 	uint32_t sum = 2166136261;	/* FNV-1a */
 
-	for (uint32_t i = (uint32_t)(key % step); i < length; i += step)
+	for (uint32_t i = (uint32_t)key % step; i < length; i += step)
 		sum = (sum ^ bytes[i]) * 16777619;
 	return sum;
 }
