@@ -643,9 +643,11 @@ acknowledged() {
 	fi
 }
 
-# Was it stopped while it waited inside the library, after it had acknowledged more events or fewer
-# than it has read? ibv_destroy_cq() waits until these numbers are the same.
-destroys_too_early() { [[ $timed_out && " $where " == *' futex '* ]] && ! acknowledged; }
+# Was it stopped, after the verb had failed, while it waited inside the library, and had acknowledged
+# more events or fewer than it has read? ibv_destroy_cq() waits until these numbers are the same.
+destroys_too_early() {
+	[[ $timed_out && " $where " == *' futex '* ]] && told FAILED && ! acknowledged
+}
 
 # Each completion that the driver puts into a queue, with the numbers of enum ib_wc_status and
 # enum ib_uverbs_wc_opcode: for a program that sends to itself, and has no peer.
