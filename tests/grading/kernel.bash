@@ -843,12 +843,13 @@ swaps() {
 	[[ $request == "5 "*" 8 $1 $2 "* ]]
 }
 
-# Does its old value come to where the region begins, of which there is one?
+# Does its old value come to where a region begins, and has the program only one region now?
 into_first() {
 	local request=${sends[*]: -1}
-	calls_of reg_mr
-	evidence="${#calls[@]} regions; the only one should begin at the address of its SGE"
-	[[ ${#calls[@]} == 1 && ${calls[0]} == "start=$((${request##* })) "* ]]
+	only_one mr || return
+	evidence="no region begins at the address of its SGE"
+	calls_of reg_mr "start=$((${request##* })) *"
+	((${#calls[@]}))
 }
 
 # has_taken N [WORD]: has the program taken N completions or more since `taken_before`, and left
