@@ -286,9 +286,10 @@ heeds() {
 	has_text "${text#\*}" || return 0
 	printed "${1//ERROR/$2}" ||
 		{ [[ ${always_told:-} ]] && ! printed "$text*" && printed "*: $2 *"; } || return
+	# The given code prints the name and then, in parentheses, what it means.
 	for line in "${lines[@]}"; do
 		# shellcheck disable=SC2053 # patterns
-		[[ $line != $text': E'[A-Z]* || $line == ${1//ERROR/$2} ]] || return
+		[[ $line != $text': E'+([A-Z0-9])' ('* || $line == ${1//ERROR/$2} ]] || return
 	done
 }
 
