@@ -236,7 +236,7 @@ all_returned() {
 
 # Has it never polled an empty queue very often before it went to sleep?
 sleeps_at_once() {
-	evidence="thousands of polls in a row found nothing"
+	evidence="a thousand polls in a row found nothing"
 	! told SPINNING
 }
 

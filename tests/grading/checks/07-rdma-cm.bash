@@ -51,7 +51,7 @@ ask_one_who_refuses() {
 	if prints "refused: $answer.+" '' && [[ $found != *released:* ]]; then
 		fail 07.2 "the server's text had no zero at its end, and more is printed" "$found"
 	elif [[ $1 == refuse ]] && printed 'refused: reason*' && understands_empty; then
-		fail 07.2 "a text without a zero at its end is a hello, too" "printed: refused: reason"
+		fail 07.2 "the server's text had no zero: read_hello() should add one" "it printed a reason"
 	fi
 	expect 07.4 "the server refused with $answer: it should print that" \
 		prints_only "refused: $answer" "$refusal" 'refused.*'
