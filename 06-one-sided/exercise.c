@@ -128,8 +128,8 @@ static int answer(const struct side *side, uint32_t imm)
 }
 
 /*
- * TODO 06.4: if the peer's lock, which is at side->lock.addr, is @compare,
- * replace it by @swap, as one operation. Let the old value come to
+ * TODO 06.4: if the peer's lock, whose address and key are in @side->lock, is
+ * @compare, replace it by @swap, as one operation. Let the old value come to
  * side->memory[0], wait for the completion, and set *@found to that old value.
  * It is not an error if nothing was replaced. Return 0, or -1 if anything
  * failed. See perform() in one_sided.c, and next_completion() above.
