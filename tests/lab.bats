@@ -828,7 +828,7 @@ hanging_kvm() {
 	printf '#!/bin/sh\necho 300\n' >"$scratch/bin/awk"
 	chmod +x "$scratch/bin/awk"
 	PATH=$scratch/bin:$PATH run -1 limited "$lab" doctor
-	assert_line --regexp '^  WRONG memory +300 MB free, a guest takes 600'
+	assert_line --regexp '^  WRONG memory +300 MB free, a guest takes 750'
 	assert_line --partial 'LAB_MEM=384'
 }
 
