@@ -60,6 +60,7 @@ static int connect_to_itself(struct ibv_qp *qp, int port_num,
 			     .grh = { .dgid = gid->gid, .hop_limit = 64,
 				      .sgid_index = gid->gid_index } },
 		.path_mtu = port->active_mtu,
+		/* Two times are codes: 14 is 67 ms, and 12 is 0.64 ms. */
 		.timeout = 14,		/* no answer: send again in 67 ms, */
 		.retry_cnt = 6,		/* up to six times */
 		.min_rnr_timer = 12,	/* no receive: again in 0.64 ms, */
@@ -172,7 +173,7 @@ int main(int argc, char *argv[])
 		status = no_device(list ? 0 : errno);
 		goto out;
 	}
-	/* The first with an ACTIVE port, whose number comes into port_num. */
+	/* The first with an ACTIVE port; port_num gets that port's number. */
 	device = device_choose(list, NULL, &port_num);
 	if (!device)
 		goto out;
@@ -181,6 +182,7 @@ int main(int argc, char *argv[])
 	    failed(ibv_query_port(context, port_num, &port), "ibv_query_port"))
 		goto out;
 	printf("device:  %s, port %d\n", ibv_get_device_name(device), port_num);
+	/* No index is given (-1), so the best GID is chosen. */
 	if (gid_choose(context, port_num, &port, -1, &gid))
 		goto out;
 	gid_print(&gid, "the port's best");

@@ -81,7 +81,7 @@ static void print_flags(const struct name *names, uint64_t value)
 		value &= ~names->value;
 	}
 
-	value &= ~names->value;		/* named in another list */
+	value &= ~names->value;		/* these have names in another list */
 	if (value)
 		printf("      unknown 0x%" PRIx64 "\n", value);
 }

@@ -15,8 +15,8 @@
 
 /*
  * A code or a flag: the name of its constant, and for a flag what it means. An
- * entry without a name ends a list. The bits in its value are not printed,
- * because another list has them.
+ * entry without a name ends a list. The bits in its value have their names in
+ * another list, so print_flags() does not print them as unknown ones.
  */
 struct name {
 	uint64_t value;
@@ -38,7 +38,6 @@ enum kind {
 };
 
 /* A member of a struct: where it is, and how to print it. */
-
 struct attribute {
 	const char *member;	/* NULL ends a list */
 	size_t offset, size;	/* in bytes */
@@ -107,7 +106,7 @@ static const struct name capabilities[] = {
 static const struct name more_capabilities[] = {
 	FLAG(IBV_DEVICE_RAW_SCATTER_FCS, "raw packets keep checksums"),
 	FLAG(IBV_DEVICE_PCI_WRITE_END_PADDING, "pads to whole cache lines"),
-	{ UINT32_MAX, NULL, NULL }	/* the lower half, as named above */
+	{ UINT32_MAX, NULL, NULL }	/* bits 0 to 31: see above */
 };
 
 static const struct name atomics[] = {

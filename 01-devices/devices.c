@@ -20,7 +20,7 @@
  *	          0  RoCE v2     eth0             fe80::5054:ff:fe09:1
  *	    *     1  RoCE v2     eth0             ::ffff:10.9.0.1
  *	* later chapters choose rxe_0, port 1, GID index 1
- *	  this port: it is the first ACTIVE one
+ *	  this port: it is the first ACTIVE one that has a GID
  *	  this GID: RoCE v2 and IPv4, which two hosts most likely share
  *	released: ibv_free_device_list
  *	rxe_0 is still open: an open device needs no list
@@ -49,7 +49,10 @@
 #include "../common/names.h"
 #include "../common/options.h"
 
-/* Kinds of GIDs, from worst to best: docs/gid.md. */
+/*
+ * Kinds of GIDs: docs/gid.md. Those of RoCE go from worst to best. A port has
+ * either these or INFINIBAND, never both.
+ */
 enum rank { INFINIBAND, ROCE_V1, LINK_LOCAL, IPV6, IPV4 };
 
 static enum rank rank_of(const struct ibv_gid_entry *entry)
@@ -235,7 +238,7 @@ static void print_choice(const struct ibv_context *context,
 	};
 
 	printf("* later chapters choose %s, port %u, GID index %u\n"
-	       "  this port: it is the first ACTIVE one\n"
+	       "  this port: it is the first ACTIVE one that has a GID\n"
 	       "  this GID: %s\n", ibv_get_device_name(context->device),
 	       chosen->port_num, chosen->gid_index, reason[rank_of(chosen)]);
 }

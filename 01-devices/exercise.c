@@ -5,9 +5,9 @@
  * that you don't know, so it can't assume "rxe_0, port 1, GID index 1": it has
  * to look. Choose the first device whose first ACTIVE port has a GID of RoCE v2
  * that holds an IPv4 address; pass over devices that can't be opened. If there
- * is no such device, the exit status is 77, also if other devices exist. If a
- * port cannot be queried, the device has no further ports. If a GID cannot be
- * queried, pass over its entry, whatever the error is.
+ * is no such device, the exit status is 77, also if other devices exist. If the
+ * query of a port fails, look at no further port of that device. If a GID
+ * cannot be queried, pass over its entry, whatever the error is.
  *
  * devices.c does everything that you need, but chooses differently: it accepts
  * the best GID of the first ACTIVE port, even one without IPv4. Write the
@@ -52,9 +52,9 @@ static bool is_ipv4_v2(const struct ibv_gid_entry *entry)
 
 /*
  * TODO 01.3: find the port's first GID for which is_ipv4_v2() is true, and put
- * it into *@gid. Return 0, or -1 if there is none. The table has gid_tbl_len
- * entries, see ibv_query_port(3); look at the first GID_INDEXES at most. If the
- * query of an entry fails, pass over that entry. See read_gids() in devices.c.
+ * it into *@gid. Return 0, or -1 if there is none or ibv_query_port() fails.
+ * The table has gid_tbl_len entries; look at the first GID_INDEXES at most. If
+ * the query of an entry fails, pass over it. See read_gids() in devices.c.
  */
 static int find_gid(struct ibv_context *context, int port,
 		    struct ibv_gid_entry *gid)
@@ -89,8 +89,8 @@ static int nothing_chosen(int list_err)
 }
 
 /*
- * Given: call your functions for one device, and print what they find. One
- * printf() prints it all, so that nothing else gets into the line.
+ * Given: call your functions for one device, and print what they have found
+ * when they are done, so that nothing they print gets into that line.
  */
 static void show(struct ibv_device *device)
 {

@@ -76,7 +76,7 @@ static void report(const char *rights, const struct ibv_mr *mr, int err)
 /*
  * TODO 02.4: release the regions and the protection domain, in the order that
  * works. @mr has @count entries; those of refused registrations are NULL.
- * Return 0, or -1 if a release failed; go on with the others then.
+ * If one cannot be released, try the others, and return -1. Otherwise return 0.
  * Read steps 7 and 8 in main() of context_pd_mr.c.
  */
 static int release(struct ibv_mr *mr[], int count, struct ibv_pd *pd)
@@ -129,7 +129,7 @@ int main(int argc, char *argv[])
 			goto out;
 		}
 		err = register_buffer(pd, buf, length, flags, &mr[i]);
-		errno = 0;	/* report() gets the value as an argument */
+		errno = 0;	/* report() must not need it: it has @err */
 		report(rights, mr[i], err);
 		if ((err == 0) != (mr[i] != NULL))
 			print_error(0, "register_buffer() returned %d, and *mr "

@@ -1,5 +1,5 @@
 /*
- * broken.c - takes ROUNDS messages, one in each round; or does it?
+ * broken.c - should take ROUNDS messages, one in each round, and has one bug
  *
  *	broken ROUNDS
  *

@@ -183,7 +183,7 @@ static int wait_for(struct ibv_comp_channel *channel, struct ibv_cq *cq,
 	return 0;
 }
 
-/* A thread that sends while main() sleeps. NULL, or @loop after an error. */
+/* A thread that sends while main() sleeps. Returns @loop if it has failed. */
 static void *send_late(void *loop)
 {
 	for (int i = 0; i < LATE_MESSAGES; i++) {

@@ -32,7 +32,8 @@
 
 /*
  * Room for receives. A receive may keep its place until its completion has been
- * taken from your CQ. So you can send this many messages before you poll.
+ * taken from your CQ. So you can send this many messages before you poll, and
+ * no more than your CQ has room for.
  */
 #define LOOPBACK_ROOM 64
 

@@ -5,20 +5,20 @@
  *
  * A sensor far away sends COUNT messages, some in bursts, some after a long
  * silence, and each with a number. Your receiver must print every number, in
- * order, and use no CPU time while nothing comes. COUNT is at most ROOM, since
- * no receive is posted again.
+ * order, and use no CPU time while nothing comes. COUNT is at most ROOM: each
+ * message uses up one of the ROOM receives that are posted at the start.
  *
- * Given: main(), a queue pair that is connected to the sender, and take(),
+ * Given: main(), a queue pair that is connected to the sensor, and take(),
  * which prints the number in a completion. You write the five bodies marked
  * TODO. main() calls the first three by hand for the first burst; your loop,
  * take_all(), takes all others.
  *
  * arm() has a CHECKPOINT: it prints a line and waits for Enter. Leave it where
- * it is, because from the second time on the sender sends there, just before
+ * it is, because from the second time on the sensor sends there, just before
  * you arm. The first burst comes after CHECKPOINT armed. At the others nothing
  * is sent; make check-03 looks at your program there.
  *
- *	make try-03	runs it with a sender, and shows what both do
+ *	make try-03	runs it with a sensor, and shows what both do
  *	make check-03	checks it
  *	make hint-03	helps
  *
@@ -43,7 +43,7 @@
 #include "../common/options.h"
 
 #define ROOM 256		/* receives that are posted, and completions */
-#define TIMEOUT 10		/* seconds, to connect to the sender */
+#define TIMEOUT 10		/* seconds, to connect to the sensor */
 
 /* What the receiver has, and what it has done so far. */
 struct receiver {
@@ -131,8 +131,8 @@ static int drain(struct receiver *r)
 
 /*
  * TODO 03.4: call the three functions above, in the right order, until r->taken
- * is @count. The messages of the first burst are in r->taken already. Take
- * every message, also one that raises no event, but sleep while none comes.
+ * is @count. The messages of the first burst are in r->taken already. A message
+ * that comes just before you arm raises no event. Sleep while no message comes.
  * Returns 0, or -1 if one of the three functions returned -1. Read wait_for()
  * in cq_channel.c first.
  */
@@ -154,7 +154,7 @@ static int take_all(struct receiver *r, int count)
 /*
  * TODO 03.5: acknowledge all events that were taken, because ibv_destroy_cq()
  * waits until they are. Use one call for all of them, because each call takes a
- * lock. sleep_until_event() in cq_channel.c does it for one event at a time.
+ * lock. sleep_until_event() in cq_channel.c acknowledges one event at a time.
  */
 static void acknowledge(struct receiver *r)
 {
@@ -198,7 +198,7 @@ fail:
 	return NULL;
 }
 
-/* Given: exchange addresses with the sender over TCP, and connect to it. */
+/* Given: exchange addresses with the sensor over TCP, and connect to it. */
 static int connect_to_sender(struct ibv_qp *qp, int port_num, int sock)
 {
 	struct address local = { .qpn = qp->qp_num }, remote;
