@@ -461,26 +461,17 @@ all_deregistered() {
 	((${#calls[@]} >= registered))
 }
 
-# Has each of them `length` bytes, and do all begin at the same address?
-right_length() {
-	local object
-	for object in "${objects[@]}"; do
-		field mrlen "$object" && evidence=$object
-		[[ $value == "$length" ]] || return 1
+# all_have SIZE: has each region that was ever registered so many bytes, and do all begin at the
+# same address?
+all_have() {
+	local region
+	own_addresses && evidence='no region' && ((${#calls[@]})) || return
+	for region in "${calls[@]}"; do
+		evidence="a region that has other bytes: $region"
+		[[ $region == *" length=$1 "* ]] || return
 	done
-	own_addresses || return
 	evidence="ibv_reg_mr(): ${calls[*]%% *}"
 	all_same "${calls[@]%% *}"
-}
-
-# all_have SIZE: has each region that was ever registered so many bytes?
-all_have() {
-	local registered
-	calls_of reg_mr || return
-	registered=${#calls[@]}
-	calls_of reg_mr "*length=$1 *"
-	evidence="${#calls[@]} of $registered regions have them"
-	((registered && ${#calls[@]} == registered))
 }
 
 # No key tells the rights: since Linux 6.3 rxe gives each region an rkey, and LOCAL_WRITE
@@ -623,7 +614,7 @@ took_events() {
 }
 
 # acknowledged [none]: has it acknowledged as many events as it has read, with one call? Or none?
-# See world.c.
+# Sets `surplus` to how many more it has acknowledged. See world.c.
 acknowledged() {
 	local events call word sum=0 times=0
 	calls_of event 'got=[1-9]*' || return
@@ -636,6 +627,7 @@ acknowledged() {
 		fi
 	done
 	evidence="$events events were read, and $sum acknowledged, with $times calls"
+	surplus=$((sum - events))
 	if (($#)); then
 		((times == 0))
 	else
@@ -643,10 +635,16 @@ acknowledged() {
 	fi
 }
 
-# Was it stopped, after the verb had failed, while it waited inside the library, and had acknowledged
-# more events or fewer than it has read? ibv_destroy_cq() waits until these numbers are the same.
+# destroys_too_early VERB: was it stopped, after this one had failed, while it waited inside the
+# library, and had acknowledged more events or fewer than it has read? ibv_destroy_cq() waits until
+# these numbers are the same. Sets `check` to the one that it fails: if it acknowledges the right
+# number otherwise, and one too many when the reading of an event fails, next_event() has counted it.
 destroys_too_early() {
-	[[ $timed_out && " $where " == *' futex '* ]] && told FAILED && ! acknowledged
+	[[ $timed_out && " $where " == *' futex '* ]] && told FAILED && ! acknowledged || return
+	check=5
+	if [[ $1 == ibv_get_cq_event && ${verdict[03.5]:-} == pass ]] && ((surplus > 0)); then
+		check=2
+	fi
 }
 
 # Each completion that the driver puts into a queue, with the numbers of enum ib_wc_status and

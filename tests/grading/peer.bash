@@ -294,8 +294,10 @@ ask() {
 	answer=${reply#told }
 }
 
-# Does the program, as a client, take the hello of a server for one if its text is empty?
-understands_empty() {
+# Has the program, as a client, printed only a reason after the hello of a server, although it takes
+# one for a hello if its text is empty?
+wants_a_zero() {
+	printed 'refused: reason*' && ! printed 'refused: version*' || return
 	ask empty && finish
 	printed 'refused: version 0,*'
 }

@@ -69,7 +69,7 @@ check_exercise() {
 	expect 02.1 "ibv_reg_mr() should get the access flags that the letters stand for" right_flags
 	if ((${#calls[@]})); then ok 02.1; fi
 	expect 02.2 "there should be ${#granted[@]} regions; each argument needs a call" right_count &&
-		expect 02.2 "each region should have the $length bytes of buf" right_length && ok 02.2
+		expect 02.2 "each region should have the $length bytes of buf" all_have "$length" && ok 02.2
 	if printed '*@(: refused \(null\)|register_buffer\(\) returned *, and \*mr is *)' ||
 		{ told OTHER_ERROR && ! refused_with EINVAL "${refused[@]}"; }; then
 		fail 02.2 "register_buffer() should return 0 and a region, or errno and NULL"

@@ -127,7 +127,7 @@ the_errors() {
 		if ((check < 4)); then at arming && go && at armed; else one_by_hand && at arming; fi &&
 			burst "${sizes[3]}" && go
 		walk
-		if destroys_too_early; then fail 03.5 "$hangs" "$evidence" && continue; fi
+		if destroys_too_early "$verb"; then fail "03.$check" "$hangs" "$evidence" && continue; fi
 		[[ "$function $verb" == 'take_all ibv_get_cq_event' ]] || meets_error "03.$check" &&
 			expect "03.$check" "${verb/#c/a c} failed, and $function() did not return -1" \
 				notices '*' EIO
