@@ -50,7 +50,7 @@
 #define WRID_SEND 2
 
 #define MESSAGE_SIZE 64		/* in bytes */
-#define DEADLINE 3		/* in seconds: no completion takes as long */
+#define DEADLINE 3		/* in seconds; the device tries for 0.47 */
 
 /* One end of a connection. */
 struct end {
@@ -82,15 +82,15 @@ static int create(struct end *end, struct ibv_pd *pd, struct ibv_cq *cq)
 
 /* The attributes of all three steps to RTS. */
 static struct ibv_qp_attr attributes(const struct end *self,
-				     const struct end *peer, int number,
+				     const struct end *peer, int port_num,
 				     const struct ibv_port_attr *port,
 				     const struct ibv_gid_entry *gid)
 {
 	return (struct ibv_qp_attr){
-		.port_num = number,		/* RESET -> INIT */
+		.port_num = port_num,		/* RESET -> INIT */
 		.ah_attr = {			/* INIT -> RTR */
 			.dlid = port->lid,
-			.port_num = number,
+			.port_num = port_num,
 			.is_global = !gid_is_zero(&gid->gid),
 			.grh = { .dgid = gid->gid, .hop_limit = 64,
 				 .sgid_index = gid->gid_index },
@@ -164,7 +164,7 @@ static int post_receive(const struct end *end, char *buf, uint32_t lkey)
 	};
 	struct ibv_recv_wr *bad_wr;
 
-	return failed(ibv_post_recv(end->qp, &wr, &bad_wr), "ibv_post_recv(B)");
+	return failed(ibv_post_recv(end->qp, &wr, &bad_wr), "ibv_post_recv");
 }
 
 /* Post a send of the message in @buf. */
@@ -184,7 +184,7 @@ static int post_send(const struct end *end, char *buf, uint32_t lkey)
 	};
 	struct ibv_send_wr *bad_wr;
 
-	return failed(ibv_post_send(end->qp, &wr, &bad_wr), "ibv_post_send(A)");
+	return failed(ibv_post_send(end->qp, &wr, &bad_wr), "ibv_post_send");
 }
 
 /* Wait for a completion. Returns 0 with *@wc set, or -1 after a message. */
@@ -269,7 +269,7 @@ int main(int argc, char *argv[])
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;
 	struct buffers buf = { .out = "" };
-	int number = 0, status = EXIT_FAILURE;
+	int port_num = 0, status = EXIT_FAILURE;
 
 	start_output();
 	if (options_parse(argc, argv, options, NULL, NULL))
@@ -281,14 +281,14 @@ int main(int argc, char *argv[])
 		status = no_device(list ? 0 : errno);
 		goto out;
 	}
-	device = device_choose(list, name, &number);
+	device = device_choose(list, name, &port_num);
 	if (!device)
 		goto out;
 	context = ibv_open_device(device);
 	if (missing(context, "ibv_open_device") ||
-	    failed(ibv_query_port(context, number, &port),
-		   "ibv_query_port(%d)", number) ||
-	    gid_choose(context, number, &port, -1, &gid))
+	    failed(ibv_query_port(context, port_num, &port),
+		   "ibv_query_port(%d)", port_num) ||
+	    gid_choose(context, port_num, &port, -1, &gid))
 		goto out;
 
 	/* 2. Two queue pairs, connected to each other: qp_states.c. */
@@ -302,8 +302,8 @@ int main(int argc, char *argv[])
 	if (missing(cq, "ibv_create_cq(%d)", CQ_SIZE) ||
 	    create(&a, pd, cq) || create(&b, pd, cq))
 		goto out;
-	a.attr = attributes(&a, &b, number, &port, &gid);
-	b.attr = attributes(&b, &a, number, &port, &gid);
+	a.attr = attributes(&a, &b, port_num, &port, &gid);
+	b.attr = attributes(&b, &a, port_num, &port, &gid);
 	if (bring_up(&a) || bring_up(&b) || show(&a) || show(&b))
 		goto out;
 

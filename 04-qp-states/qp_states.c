@@ -68,7 +68,7 @@ struct options {
 
 /* How packets get from one queue pair to the other. */
 struct path {
-	uint8_t port;		/* they leave and arrive at the same port */
+	uint8_t port_num;	/* they leave and arrive at the same port */
 	uint16_t lid;		/* its address on InfiniBand; 0 on RoCE */
 	struct ibv_gid_entry gid;	/* its address on RoCE */
 	enum ibv_mtu mtu;
@@ -143,7 +143,7 @@ static int to_init(const struct end *end)
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.pkey_index = 0,	/* the default partition */
-		.port_num = end->path->port,
+		.port_num = end->path->port_num,
 		.qp_access_flags = 0,	/* the peer may send, nothing else */
 	};
 
@@ -161,19 +161,19 @@ static int to_rtr(const struct end *end)
 		.qp_state = IBV_QPS_RTR,
 		.ah_attr = {		/* the address vector, AV */
 			.dlid = end->path->lid,
-			.port_num = end->path->port,
+			.port_num = end->path->port_num,
 			.is_global = !gid_is_zero(&end->path->gid.gid),
 			.grh = {
 				.dgid = end->path->gid.gid,
 				.sgid_index = end->path->gid.gid_index,
-				.hop_limit = 64, /* RoCE: the kernel's own */
+				.hop_limit = 64, /* RoCE: the kernel chooses */
 			},
 		},
 		.path_mtu = end->path->mtu,
 		.dest_qp_num = end->peer->qp->qp_num,
 		.rq_psn = end->peer->psn,
 		.max_dest_rd_atomic = 1, /* for RDMA reads: unused */
-		.min_rnr_timer = 12,	/* a sender too early waits 0.64 ms */
+		.min_rnr_timer = 12,	/* no receive: the peer waits 0.64 ms */
 	};
 
 	return modify(end, &attr, RTR_MASK);
@@ -287,7 +287,7 @@ int main(int argc, char *argv[])
 		   "ibv_query_port(%d)", opt.port) ||
 	    gid_choose(context, opt.port, &port, opt.gid_index, &path.gid))
 		goto out;
-	path.port = opt.port;
+	path.port_num = opt.port;
 	path.lid = port.lid;
 	path.mtu = port.active_mtu;
 	printf("device:  %s, port %d, ACTIVE, MTU %d\n",

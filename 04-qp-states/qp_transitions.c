@@ -67,22 +67,22 @@ static const bool specified[STATES][STATES] = {
 	[IBV_QPS_ERR] =   { 1,   0,  0,  0,  0,  0,  1 },
 };
 
-/* What stays the same all the time. */
+/* The queue pair to try, and values with which each of its steps succeeds. */
 struct subject {
 	struct ibv_qp *qp;
 	struct ibv_qp_attr right;	/* attributes of all three steps */
 };
 
 /* All attributes, for a queue pair that is its own peer. */
-static struct ibv_qp_attr right_values(const struct ibv_qp *qp, int number,
+static struct ibv_qp_attr right_values(const struct ibv_qp *qp, int port_num,
 				       const struct ibv_port_attr *port,
 				       const struct ibv_gid_entry *gid)
 {
 	return (struct ibv_qp_attr){
-		.port_num = number,		/* RESET -> INIT */
+		.port_num = port_num,		/* RESET -> INIT */
 		.ah_attr = {			/* INIT -> RTR */
 			.dlid = port->lid,
-			.port_num = number,
+			.port_num = port_num,
 			.is_global = !gid_is_zero(&gid->gid),
 			.grh = {
 				.dgid = gid->gid,
@@ -290,7 +290,7 @@ int main(int argc, char *argv[])
 	struct subject c = { .qp = NULL };
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;
-	int number = 0, status = EXIT_FAILURE;
+	int port_num = 0, status = EXIT_FAILURE;
 
 	start_output();
 	if (options_parse(argc, argv, options, NULL, NULL))
@@ -302,14 +302,14 @@ int main(int argc, char *argv[])
 		status = no_device(list ? 0 : errno);
 		goto out;
 	}
-	device = device_choose(list, name, &number);
+	device = device_choose(list, name, &port_num);
 	if (!device)
 		goto out;
 	context = ibv_open_device(device);
 	if (missing(context, "ibv_open_device") ||
-	    failed(ibv_query_port(context, number, &port),
-		   "ibv_query_port(%d)", number) ||
-	    gid_choose(context, number, &port, -1, &gid))
+	    failed(ibv_query_port(context, port_num, &port),
+		   "ibv_query_port(%d)", port_num) ||
+	    gid_choose(context, port_num, &port, -1, &gid))
 		goto out;
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
@@ -322,7 +322,7 @@ int main(int argc, char *argv[])
 	c.qp = ibv_create_qp(pd, &init);
 	if (missing(c.qp, "ibv_create_qp(C)"))
 		goto out;
-	c.right = right_values(c.qp, number, &port, &gid);
+	c.right = right_values(c.qp, port_num, &port, &gid);
 	printf("C: QPN 0x%06x on %s\n", c.qp->qp_num,
 	       ibv_get_device_name(device));
 

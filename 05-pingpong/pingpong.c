@@ -100,7 +100,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path,
 		.dest_qp_num = remote->qpn,
 		.rq_psn = remote->psn,
 		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,	/* a sender too early waits 0.64 ms */
+		.min_rnr_timer = 12,	/* no receive: the peer waits 0.64 ms */
 		.ah_attr = {
 			.dlid = remote->lid,
 			.port_num = path->port_num,
@@ -111,7 +111,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path,
 		},
 	};
 
-	if (address_check(remote, &path->port))	/* RoCE needs a GID */
+	if (address_check(remote, &path->port))	/* prints it, too */
 		return -1;
 	if (failed(ibv_modify_qp(qp, &attr,
 				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
@@ -184,7 +184,7 @@ static int post_send(struct ibv_qp *qp, const struct ibv_mr *mr)
 	return failed(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send");
 }
 
-/* 10. Wait @timeout seconds for a completion, which must be a success. */
+/* 10. Wait at most @timeout seconds for a completion, and for a success. */
 static int next_completion(struct ibv_cq *cq, int sock, int timeout,
 			   struct ibv_wc *wc)
 {
@@ -217,7 +217,7 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 		    const struct pattern *pattern)
 {
 	const long long start = clock_ns(CLOCK_MONOTONIC);
-	const bool client = opt->server;
+	const bool client = opt->server != NULL;
 	uint8_t *out = mr->addr, *in = out + opt->size;
 	int posted = 0, sent = 0, received = 0;
 	struct ibv_wc wc;

@@ -362,7 +362,7 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 		    const struct pattern *pattern, unsigned int flags)
 {
 	const long long start = clock_ns(CLOCK_MONOTONIC);
-	const bool client = opt->server, own_kind = pattern->own_kind;
+	const bool client = opt->server != NULL, own_kind = pattern->own_kind;
 	int posted = 0, sent = 0, received = 0, compared = 0, verified = 0;
 	long long last, now = start;	/* when a message came, or the start */
 	struct histogram trips = { 0 };
@@ -400,7 +400,7 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 
 			last = now;
 			now = clock_ns(CLOCK_MONOTONIC);
-			/* The server's first message answers nothing. */
+			/* The first message to the server is no answer. */
 			if (client || compared > 0)
 				histogram_add(&trips, now - last);
 			if (compare(pattern, mr, message.byte_len, compared,

@@ -252,7 +252,7 @@ static int receive_all(const struct side *side)
 				return -1;
 		}
 
-		/* Their places are free for messages that are yet to come. */
+		/* The next n messages without a receive get these n places. */
 		if (post_receives(side, received + side->receives, n))
 			return -1;
 		received += n;

@@ -8,8 +8,9 @@ static const char *usual_cause(enum ibv_wc_status status)
 {
 	switch (status) {
 	case IBV_WC_RETRY_EXC_ERR:
-		return "nobody acknowledged it: the peer died or ended early, "
-		       "or it is not at that GID and QPN";
+		return "nobody acknowledged it: the peer ended early, is not "
+		       "in RTR yet, or is not at that GID and QPN; or its "
+		       "rq_psn is not our sq_psn";
 	case IBV_WC_RNR_RETRY_EXC_ERR:
 		return "the peer had no receive posted for it";
 	/*

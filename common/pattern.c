@@ -22,7 +22,7 @@ int pattern_create(struct pattern *pattern, const struct settings *settings)
 		.length = length,
 		.size = settings->size,
 		.count = settings->iters,
-		.client = settings->server,
+		.client = settings->server != NULL,
 	};
 	if (missing(pattern->table, "calloc(%zu bytes)", length))
 		return -1;

@@ -152,9 +152,9 @@ static void read_back(const char *name, struct ibv_qp *qp)
 }
 
 /*
- * TODO 04.5: bring a queue pair in ERR back to RTS. The peer is as before, and
- * @psn is the number of our own first packet. Return 0, or the errno value of
- * the step that failed (a || would turn that into 1). See step 6, qp_errors.c.
+ * TODO 04.5: bring a queue pair in ERR back to RTS. The peer is as before, with
+ * the same first packet, and @psn is the number of ours. Return 0, or the errno
+ * value of the step that failed (|| would make it 1). See step 6, qp_errors.c.
  */
 static int recover(struct ibv_qp *qp, const struct peer *peer, uint32_t psn)
 {

@@ -184,7 +184,7 @@ static int post_send(const struct side *side, int slot)
 static int give_credits(struct side *side, uint32_t count)
 {
 	struct ibv_send_wr wr = {
-		.wr_id = SLOTS,		/* of no slot */
+		.wr_id = SLOTS,		/* no number of a slot */
 		.opcode = IBV_WR_SEND_WITH_IMM,
 		.send_flags = IBV_SEND_SIGNALED,
 		.imm_data = htonl(count),
@@ -196,7 +196,7 @@ static int give_credits(struct side *side, uint32_t count)
 	return failed(ibv_post_send(side->qp, &wr, &bad_wr), "a credit");
 }
 
-/* Given: print the message in slot @slot, of @size bytes or 0. Returns 0. */
+/* Given: print size and first bytes of the message in slot @slot. Returns 0. */
 static int take(const struct side *side, uint64_t slot, size_t size)
 {
 	uint32_t begin = 0;
@@ -208,7 +208,7 @@ static int take(const struct side *side, uint64_t slot, size_t size)
 	return 0;
 }
 
-/* Given: fill slot @slot with message @number, which differs from the next. */
+/* Given: fill slot @slot with message @number. The next one has other bytes. */
 static void fill(const struct side *side, int slot, int number)
 {
 	for (size_t i = 0; i < side->size; i++)
@@ -286,8 +286,8 @@ static int send_all(const struct side *side, int count)
  * again, and after that give the peer a credit for it. Credits may go together,
  * but after SLOTS messages at the latest, because then the peer has none left.
  * In the end it must have got one for each message, also for the last. Credits
- * are sends, and have completions, too, which come to the same queue. They are
- * not messages: go on to the next completion if the opcode is not IBV_WC_RECV.
+ * are sends, and their completions come to the same queue: go on to the next
+ * one if the opcode is not IBV_WC_RECV. You need not wait for the last of them.
  * Return 0, or -1 if anything failed. See transfer() in pingpong.c.
  */
 static int receive_all(struct side *side, int count)
@@ -312,8 +312,8 @@ static int receive_all(struct side *side, int count)
 }
 
 /*
- * Given: connect, and post a receive into each slot. The order may be another
- * than in pingpong.c, because nobody sends before both have said "ready".
+ * Given: connect, and then post a receive into each slot. pingpong.c does it in
+ * the other order; here nobody sends before both sides have said "ready".
  */
 static int introduce(const struct side *side, struct ibv_context *context,
 		     int sock)
@@ -405,7 +405,7 @@ int main(int argc, char *argv[])
 		goto out;
 	checkpoint("connected");
 
-	/* 9. and 10. Transfer; then wait until the peer has all, too. */
+	/* 9. and 10. Transfer; then wait until the peer is done, too. */
 	if (argc == 5 ? send_all(&side, count) : receive_all(&side, count))
 		goto out;
 	checkpoint("done");
