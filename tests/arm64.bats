@@ -1,6 +1,6 @@
 # Guests whose root file system is not this machine's (LAB_ROOT): Debian 13, and a Debian
-# for arm64. On the machine; `make test-arm64`, because it needs emulator and compiler of
-# another processor, which no student does.
+# for arm64. On the machine; `make test-arm64`, because it needs an emulator and a compiler
+# for another processor, which no student needs.
 
 load helpers
 

@@ -148,13 +148,13 @@ gone() { [[ ! -e /proc/$1 ]] || grep -q '^State:.*zombie' "/proc/$1/status"; }
 
 @test "run: bad options and no command are explained" {
 	run -125 limited "$lab" run --colour -- true
-	assert_output 'lab: unknown option --colour; see: lab help'
+	assert_output 'lab: unknown option --colour; see: tests/lab/lab help'
 	run -125 limited "$lab" run --mtu
-	assert_output 'lab: --mtu needs a value; see: lab help'
+	assert_output 'lab: --mtu needs a value; see: tests/lab/lab help'
 	run -125 limited "$lab" run
-	assert_output 'lab: run: no command; see: lab help'
+	assert_output 'lab: run: no command; see: tests/lab/lab help'
 	run -125 limited "$lab" frobnicate
-	assert_output 'lab: no such command: frobnicate; see: lab help'
+	assert_output 'lab: no such command: frobnicate; see: tests/lab/lab help'
 }
 
 @test "run: there is one Soft-RoCE device, ACTIVE, with an IPv4 GID" {
@@ -682,7 +682,7 @@ hanging_kvm() {
 	hanging_kvm
 	sed -i 's/exec sleep 600/echo "KVM is busy" >\&2; exit 1/' "$scratch/qemu"
 	run -0 limited "$lab" run -- echo through
-	assert_line 'lab: it does not: software emulation from now on (lab clean tries again)'
+	assert_line 'lab: it does not: software emulation from now on (tests/lab/lab clean tries again)'
 	run -0 limited "$lab" run -- echo silent
 	assert_output silent
 	[[ $(wc -l <"$scratch/kvm-tried") == 1 ]]

@@ -1,4 +1,4 @@
-# The instruments of the torture, and a slice of each of its parts. The whole takes
+# The instruments of the torture, and a slice of most of its parts. The whole takes
 # hours: make torture and make soak.
 
 load helpers
