@@ -93,7 +93,7 @@ int main(int argc, char *argv[])
 		goto out;
 	b = ibv_create_qp(pd, &init);
 	if (missing(b, "ibv_create_qp") ||
-	    connection_init(a, 1, RIGHTS) || connection_init(b, 1, RIGHTS) ||
+	    connection_init(a, 1, 0) || connection_init(b, 1, RIGHTS) ||
 	    connection_join(a, b, &path, depth) ||
 	    connection_join(b, a, &path, depth))
 		goto out;

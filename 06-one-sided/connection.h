@@ -37,7 +37,8 @@
 
 /*
  * How many RDMA reads and atomics may be under way at a time: @mine that we
- * post and the peer serves, and @peers that the peer posts and we serve.
+ * post and the peer serves, and @peers that the peer posts and we serve. (The
+ * depth of chapter 05's window counts messages.)
  */
 struct connection_depth {
 	uint8_t mine;
@@ -74,7 +75,7 @@ static inline int connection_start(struct ibv_qp *qp, const struct path *path,
 		.dest_qp_num = remote->qpn,
 		.rq_psn = remote->psn,
 		.max_dest_rd_atomic = depth.peers,
-		.min_rnr_timer = 12,	/* a sender too early waits 0.64 ms */
+		.min_rnr_timer = 12,	/* no receive: the peer waits 0.64 ms */
 		.ah_attr = {
 			.dlid = remote->lid,
 			.port_num = path->port_num,
@@ -108,7 +109,10 @@ static inline int connection_start(struct ibv_qp *qp, const struct path *path,
 		      "ibv_modify_qp(RTR -> RTS)");
 }
 
-/* INIT -> RTR -> RTS: connected to @peer, a queue pair on the same port. */
+/*
+ * INIT -> RTR -> RTS: connected to @peer, a queue pair on the same port. Both
+ * begin with PSN 0; between two hosts it should be random (chapter 04).
+ */
 static inline int connection_join(struct ibv_qp *qp, const struct ibv_qp *peer,
 				  const struct path *path,
 				  struct connection_depth depth)
@@ -124,9 +128,9 @@ static inline int connection_join(struct ibv_qp *qp, const struct ibv_qp *peer,
 }
 
 /*
- * Exchange addresses over TCP, start with a depth of 1, and make sure that the
- * peer is the same program with the same options. The caller closes *@sock.
- * Returns 0, or -1 after an error message.
+ * Exchange addresses over TCP, connect with one READ or atomic at a time each
+ * way, and make sure that the peer is the same program with the same options.
+ * The caller closes *@sock. Returns 0, or -1 after an error message.
  */
 static inline int connection_introduce(struct ibv_qp *qp,
 				       const struct settings *opt,
@@ -221,7 +225,7 @@ static inline int connection_hear(int sock, char *word)
 }
 
 /*
- * Wait @timeout seconds for the next completion in @cq. Returns 0 with it in
+ * Wait at most @timeout seconds for a completion in @cq. Returns 0 with it in
  * @wc if it is a success, whatever request it belongs to, or -1 after an error
  * message, in which @what is the name of the request.
  */

@@ -93,7 +93,7 @@ static int post_read_and_send(const struct side *side, int flags)
 		      "ibv_post_send(READ, SEND)");
 }
 
-/* 9. Wait for the next completion. @what is for the error message. */
+/* 9. Wait for a completion of either queue: both have the same CQ. */
 static int wait_for(const struct side *side, const char *what)
 {
 	struct ibv_wc wc;

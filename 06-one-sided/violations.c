@@ -49,7 +49,7 @@ static const struct mistake {
 	enum ibv_wr_opcode opcode;	/* 0 is IBV_WR_RDMA_WRITE */
 	int a, b;			/* the regions */
 	int rkey, lkey, address;	/* added to the right value */
-	bool use_lkey, no_bytes;	/* B's lkey in place of its rkey */
+	bool use_lkey, no_bytes;	/* B's lkey as rkey; a length of 0 */
 	bool no_rights;			/* in the queue pair of B */
 	bool no_depth_a, no_depth_b;	/* for reads and atomics */
 } mistakes[] = {
@@ -146,7 +146,7 @@ static int post(const struct end *a, const struct world *world,
 		sge.length = sizeof(uint64_t);
 		wr.wr.atomic.remote_addr = addr;
 		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = -1;	/* makes 'a' of a 'b' */
+		wr.wr.atomic.compare_add = -1;	/* 'b' would become 'a' */
 	} else {
 		wr.wr.rdma.remote_addr = addr;
 		wr.wr.rdma.rkey = rkey;
@@ -154,7 +154,7 @@ static int post(const struct end *a, const struct world *world,
 	return ibv_post_send(a->qp, &wr, &bad_wr);
 }
 
-/* Wait @ms for a completion. Returns 1 with @wc, 0 without, -1 on error. */
+/* Wait at most @ms. Returns 1 with a completion, 0 without, -1 on error. */
 static int next_completion(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
 {
 	const long long deadline = clock_ns(CLOCK_MONOTONIC) + ms * NS_PER_MS;
@@ -230,7 +230,7 @@ static int attempt(struct world *world, const struct mistake *mistake)
 	if (n < 0)
 		goto out;
 	if (n == 0 && correct) {
-		print_error(err ? err : ETIMEDOUT, "ibv_post_send(WRITE)");
+		print_error(err ? err : ETIMEDOUT, "the WRITE");
 		goto out;
 	}
 	if (err)

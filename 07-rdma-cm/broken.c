@@ -29,7 +29,7 @@ static int ask(struct rdma_cm_id *id, struct sockaddr *addr)
 	    failed(rdma_get_cm_event(id->channel, &event) ? errno : 0,
 		   "rdma_get_cm_event"))
 		return -1;
-	if (event->event != RDMA_CM_EVENT_ADDR_RESOLVED || !id->verbs) {
+	if (event->event != RDMA_CM_EVENT_ADDR_RESOLVED) {
 		print_error(0, "%s", rdma_event_str(event->event));
 		return -1;
 	}

@@ -42,15 +42,15 @@
 /* The private data, in both directions. */
 struct hello {
 	char magic[4];		/* MAGIC, without a zero at the end */
-	uint32_t version;	/* sent in network byte order: see 07.2 */
+	uint32_t version;	/* in network byte order, while it travels */
 	char text[24];		/* why it was refused, for example */
 };
 
 /*
- * TODO 07.1: fill in @hello with MAGIC and @version, leave the text as it is,
- * and make @hello the private data of @param. All other members of @param stay
- * as the caller has set them. See struct rdma_conn_param in rdma_connect(3),
- * and htonl(3).
+ * TODO 07.1: fill in @hello with MAGIC, and with @version in network byte order
+ * (htonl(3)); leave the text as it is; and make @hello the private data of
+ * @param. All other members of @param stay as the caller has set them. See
+ * struct rdma_conn_param in rdma_connect(3).
  */
 static void say_hello(struct rdma_conn_param *param, struct hello *hello,
 		      uint32_t version)
@@ -109,8 +109,8 @@ static int is_welcome(const struct rdma_cm_event *event, uint32_t version)
 }
 
 /*
- * Given: wait for the next event. The caller acknowledges it. Returns NULL
- * after an error message.
+ * Given: wait for the next event, which the caller acknowledges. NULL after an
+ * error. Yours should not block in rdma_get_cm_event(): step 1 of rdma_ping.c.
  */
 static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
 {

@@ -165,14 +165,8 @@ static int find_server(struct connection *c, struct sockaddr *addr)
 		   rdma_create_id(c->channel, &c->id, NULL, RDMA_PS_TCP)) ||
 	    called(c, "rdma_resolve_addr",
 		   rdma_resolve_addr(c->id, NULL, addr, ms)) ||
-	    expect(c, RDMA_CM_EVENT_ADDR_RESOLVED))
-		return -1;
-	/* Without a device there is no context, and the next calls crash. */
-	if (!c->id->verbs) {
-		errno = ENODEV;
-		return cm_failed("rdma_resolve_addr");
-	}
-	if (called(c, "rdma_resolve_route", rdma_resolve_route(c->id, ms)))
+	    expect(c, RDMA_CM_EVENT_ADDR_RESOLVED) ||
+	    called(c, "rdma_resolve_route", rdma_resolve_route(c->id, ms)))
 		return -1;
 	return expect(c, RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
@@ -206,10 +200,10 @@ static int prepare(struct connection *c, struct rounds *r, bool client)
 static int establish(struct connection *c, bool client)
 {
 	struct rdma_conn_param param = {
-		.responder_resources = client,	/* READs at a time we serve */
-		.initiator_depth = !client,	/* READs at a time we post */
-		.retry_count = 7,	/* the client's; 6 can be too short */
-		.rnr_retry_count = 7,	/* the peer's: for ever */
+		.responder_resources = client ? 1 : 0,	/* READs we serve */
+		.initiator_depth = client ? 0 : 1,	/* READs we post */
+		.retry_count = 7,	/* the client's holds for both sides */
+		.rnr_retry_count = 7,	/* the peer's sends: try for ever */
 	};
 	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
 	int err;
@@ -224,7 +218,7 @@ static int establish(struct connection *c, bool client)
 		   : called(c, "rdma_accept", rdma_accept(c->id, &param)))
 		return -1;
 	err = expect(c, RDMA_CM_EVENT_ESTABLISHED);
-	/* In ERR it takes no timer. The peer has gone: play() says so. */
+	/* If the peer has gone already, play() gets DISCONNECTED. */
 	if (err || c->state != IBV_QPS_RTS)
 		return err;
 	return failed(ibv_modify_qp(c->id->qp, &attr, IBV_QP_MIN_RNR_TIMER),

@@ -92,8 +92,8 @@ static inline int rounds_reg(struct ibv_mr **mr, struct ibv_pd *pd, void *bytes,
 
 /*
  * Allocate and register memory. The client lets its peer read the source and
- * write the sink. The server gives no rights away: it acts itself, and the
- * source is where it keeps the text.
+ * write the sink. The server's regions have no remote rights, because it posts
+ * the RDMA operations itself; the source is where it keeps the text.
  */
 static inline int rounds_register(struct rounds *r, struct ibv_pd *pd,
 				  bool client)
@@ -178,7 +178,7 @@ static inline int rounds_post_send(struct rounds *r, int which)
 	return failed(ibv_post_send(r->qp, &wr, &bad_wr), "ibv_post_send");
 }
 
-/* Wait for a completion, which must be a success, and that of @wr_id. */
+/* Wait until the request @wr_id completes. No other one may fail meanwhile. */
 static inline int rounds_wait(struct rounds *r, uint64_t wr_id,
 			      struct ibv_wc *wc)
 {
@@ -217,7 +217,7 @@ static inline int rounds_wait(struct rounds *r, uint64_t wr_id,
 			return -1;
 		}
 		if (n > 0)
-			continue;	/* a send; we wait for no send */
+			continue;	/* a send, for which nobody waits */
 
 		ready = poll_until(fds, 2, deadline);
 		if (ready < 0)

@@ -101,7 +101,10 @@ static int serve(struct endpoint *e, struct rdma_addrinfo *addr)
 	       took(e, "rdma_accept", rdma_accept(e->id, NULL));
 }
 
-/* 3. The client: connect. If the server is not there yet, try for 10 s. */
+/*
+ * 3. The client: connect. If it is refused, the server may be not there yet, so
+ * try for 10 s. This call does not tell the reason of a refusal.
+ */
 static int connect_to(struct endpoint *e, struct rdma_addrinfo *addr)
 {
 	for (int tries = 1;; tries++) {
@@ -113,6 +116,7 @@ static int connect_to(struct endpoint *e, struct rdma_addrinfo *addr)
 		if (!err || errno != ECONNREFUSED || tries == 20)
 			return took(e, "rdma_connect", err);
 		/* Refused: this queue pair is in ERR. Make another one. */
+		rdma_destroy_qp(e->id);
 		if (rdma_dereg_mr(e->mr))
 			return cm_failed("rdma_dereg_mr");
 		rdma_destroy_ep(e->id);
@@ -204,6 +208,9 @@ int main(int argc, char *argv[])
 		status = EXIT_SUCCESS;
 
 out:
+	/* The queue pair first, because it uses the region. */
+	if (e.id && e.id->qp)
+		rdma_destroy_qp(e.id);
 	status |= RELEASE(rdma_dereg_mr, e.mr);
 	status |= RELEASE_VOID(rdma_destroy_ep, e.id);
 	status |= RELEASE_VOID(rdma_destroy_ep, e.listener);

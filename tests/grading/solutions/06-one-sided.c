@@ -233,9 +233,9 @@ static int take_lock(const struct side *side, uint64_t number)
 
 /*
  * TODO 06.6: add 1 to the peer's counter, while we hold the lock: READ it into
- * side->memory[1], wait for the completion, add 1 there, WRITE it back, and
- * wait for that completion, too: otherwise the next wait would return with it.
- * Return 0, or -1 if anything failed. See perform() in one_sided.c.
+ * side->memory[1], wait for the completion, add 1 there (both machines have the
+ * same byte order here), WRITE it back, and wait for that completion, too: the
+ * next wait would return with it. Return 0, or -1 if anything failed.
  */
 static int add_one(const struct side *side)
 {
