@@ -39,6 +39,7 @@
 #include "../../common/checkpoint.h"
 #include "../../common/clock.h"
 #include "../../common/error.h"
+#include "sweep.h"
 
 #define TIMEOUT 60		/* seconds, of every wait */
 #define EXIT_OWN_FAULT 3
@@ -251,6 +252,7 @@ int main(int argc, char *argv[])
 	struct rdma_event_channel *channel;
 
 	start_output();
+	sweep();
 	if (argc != 4 && argc != 6)
 		return 2;
 	addr.sin_port = htons((uint16_t)strtoul(argv[2], NULL, 0));

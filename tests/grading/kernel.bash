@@ -126,6 +126,9 @@ goes_to_peer() { ! told ELSEWHERE; }
 # both FIELD VALUE OTHER: has A the VALUE, and B the OTHER? See qp().
 both() { qp A "$1" "$2" && qp B "$1" "$3"; }
 
+# both_in STATE: are both in this state, and of the type RC?
+both_in() { both state "$1" "$1" && both type RC RC; }
+
 # Does each of two queue pairs expect what the other one sends, with the PSNs asked for?
 each_expects() {
 	local -A number=()
@@ -388,15 +391,19 @@ tried_again() { granted_too_much && calls_of asked && ((${#calls[@]} > ${#ask[@]
 
 # Has the kernel got the flags of the letters in `granted`, in their order? Some may be missing,
 # or each may come more than once: how many regions there are is another question. Those in
-# `refused` it must not grant.
+# `refused` it must not grant. Sets `seen` to all flags that it has got.
 right_flags() {
 	local letters flags wanted=() got=() next=0 missing='' refusals
+	seen=0
 	calls_of asked
 	refusals=${#calls[@]}
 	! granted_too_much || return
 	calls_of reg_mr
 	got=("${calls[@]##*access=}")
 	((refusals -= ${#got[@]}))
+	for flags in "${got[@]}"; do
+		((seen |= flags))
+	done
 	# Some of the wanted flags may be missing, but not in another order.
 	for letters in "${granted[@]}"; do
 		access_flags "$letters"

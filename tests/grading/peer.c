@@ -57,6 +57,7 @@
 #include "../../common/exchange.h"
 #include "../../common/gid.h"
 #include "../../common/options.h"
+#include "sweep.h"
 
 #define PORT 1
 #define ROOM 256		/* work requests in each queue */
@@ -1014,6 +1015,7 @@ int main(int argc, char *argv[])
 	int sock, err;
 
 	start_output();
+	sweep();
 	if (!is_burst && !is_lock && !is_sink && !is_source && !is_write)
 		return usage();
 	port = number(argv[2], 1, 65535);

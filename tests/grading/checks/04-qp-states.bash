@@ -39,18 +39,18 @@ check_exercise() {
 		return
 	fi
 	look_at_both
-	expect 04.1 "both queue pairs should be in INIT now" both state INIT INIT && ok 04.1
+	expect 04.1 "both queue pairs should be in INIT now" both_in INIT && ok 04.1
 	expect 04.2 "to_rtr() in RESET should return the EINVAL of ibv_modify_qp()" refused_first
 	go && reach_state 04.2 rtr || return
 	a=${number[A]} b=${number[B]}
-	expect 04.2 "both queue pairs should be in RTR now" both state RTR RTR &&
+	expect 04.2 "both queue pairs should be in RTR now" both_in RTR &&
 		expect 04.2 "dest_qp_num should be the number of the peer" both rqpn "$b" "$a" &&
 		expect 04.2 "rq_psn should be the first PSN of the peer" \
 			both rq-psn "${psn[1]}" "${psn[0]}" &&
 		expect 04.2 "ah_attr.grh.dgid should be the GID of the peer" goes_to_peer &&
 		expect 04.2 "path_mtu should be IBV_MTU_1024" right_mtu && ok 04.2
 	go && reach_state 04.3 rts || return
-	expect 04.3 "both queue pairs should be in RTS now" both state RTS RTS &&
+	expect 04.3 "both queue pairs should be in RTS now" both_in RTS &&
 		expect 04.3 "sq_psn should be the first PSN that was asked for" \
 			both sq-psn "${psn[0]}" "${psn[1]}" && ok 04.3
 	from=$next_line
@@ -96,7 +96,7 @@ reads_back() {
 # The one that was in ERR is in RTS again, and nothing else has changed.
 is_back() {
 	reach_state 04.5 recovered &&
-		expect 04.5 "both queue pairs should be in RTS again" both state RTS RTS &&
+		expect 04.5 "both queue pairs should be in RTS again" both_in RTS &&
 		expect 04.5 "dest_qp_num and rq_psn should be the same as before" \
 			qp "$victim" rqpn "${number[$other]}" rq-psn "$theirs" &&
 		expect 04.5 "sq_psn should be the new one that was asked for" qp "$victim" sq-psn "$mine" &&
