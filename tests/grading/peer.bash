@@ -281,13 +281,20 @@ answered_all() {
 	return 1
 }
 
+server_listens() {
+	local deadline=60 share=60000
+	until_peer listening
+}
+
 # ask WHAT: the peer of chapter 07 is a server, and does WHAT, see cm_peer.c. The program, a client,
 # asks it. Sets `said` to the words of the program, and `answer` to those of the peer.
 # shellcheck disable=SC2034 # for the checks
 ask() {
 	stop # an older run of this program may have the port, and the peer needs it
 	peer server $((++port)) "$1"
-	deadline=60 share=60000 until_peer listening || peer_failed
+	if ! server_listens && peer "${peer_args[@]}" && ! server_listens; then
+		peer_failed
+	fi
 	start exercise "$port" "$version" 10.9.0.1
 	peer_says 'asked|nothing' && until_peer 'told *'
 	peer_said 'told *'
