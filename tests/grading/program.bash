@@ -371,14 +371,20 @@ stays_asleep() {
 }
 
 # Does it stay asleep for more than a second? Some wait for an event for a second, and then go
-# on without one. Those who wait for some seconds may go on waiting then, and nothing else.
-# From 10 seconds on it is a deadline: the exercise calls that TIMEOUT.
-sleeps_long() {
-	local i begun_ms wait
+# on without one.
+sleeps_on() {
+	local i
 	for i in 1 2 3 4; do
 		stays_asleep || return
 	done
-	asleep || return
+	asleep
+}
+
+# The same, and those who wait for some seconds may go on waiting then, and nothing else.
+# From 10 seconds on it is a deadline: the exercise calls that TIMEOUT.
+sleeps_long() {
+	local begun_ms wait
+	sleeps_on || return
 	wait=$((waits_ms))
 	if ((wait > 0 && wait < 10000)); then
 		now_ms begun_ms

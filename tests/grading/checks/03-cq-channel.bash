@@ -70,7 +70,7 @@ loop() {
 		expect 03.4 "take_all() should sleep while nothing comes" asleep &&
 			expect 03.1 "arm() should arm the CQ each time" armed $((i + 1)) || return
 		if ((i == 3)); then
-			expect 03.4 "take_all() should sleep on while nothing comes" stays_asleep || return
+			expect 03.4 "take_all() should sleep on while nothing comes" sleeps_on || return
 		fi
 		burst 1
 		if ! took_events $((i + 1)) && asleep; then fail 03.2 "an event came, and it slept on"; fi
