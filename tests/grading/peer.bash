@@ -21,14 +21,17 @@ peer() {
 	peer_pid=$!
 }
 
-# Waits for a listening socket of the peer's: state 0A. If the program before still has its
-# port, that program is ended, and the peer started again.
-until_peer_listens() {
-	if ! peer_listens && stop && peer "${peer_args[@]}" && ! peer_listens; then
+# until_peer_is FUNCTION: waits until the peer listens, as this function sees it. If the program
+# before still has its port, that program is ended, and the peer started again.
+until_peer_is() {
+	if ! "$1" && stop && peer "${peer_args[@]}" && ! "$1"; then
 		peer_failed
 	fi
 }
 
+until_peer_listens() { until_peer_is peer_listens; }
+
+# Has the peer a listening socket, state 0A, or soon?
 peer_listens() {
 	local line sockets deadline=60 share=60000	# for wait_begins() and late()
 	wait_begins
@@ -281,6 +284,7 @@ answered_all() {
 	return 1
 }
 
+# Does the peer of chapter 07 listen, or soon? The RDMA CM's ports are no sockets.
 server_listens() {
 	local deadline=60 share=60000
 	until_peer listening
@@ -292,9 +296,7 @@ server_listens() {
 ask() {
 	stop # an older run of this program may have the port, and the peer needs it
 	peer server $((++port)) "$1"
-	if ! server_listens && peer "${peer_args[@]}" && ! server_listens; then
-		peer_failed
-	fi
+	until_peer_is server_listens
 	start exercise "$port" "$version" 10.9.0.1
 	peer_says 'asked|nothing' && until_peer 'told *'
 	peer_said 'told *'
