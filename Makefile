@@ -27,7 +27,7 @@ ALL_CFLAGS = -std=c11 $(WARNINGS) -pthread $(if $(WERROR),-Werror) $(CFLAGS) \
 	$(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer)
 comma := ,
 
-# Asked for when something is compiled, after a missing pkg-config was installed.
+# pkg-config runs only when something is compiled, because by then `packages` has installed it.
 VERBS_CFLAGS = $(shell pkg-config --cflags libibverbs)
 VERBS_LIBS = $(shell pkg-config --libs libibverbs)
 # For programs that use the connection manager.
@@ -39,7 +39,7 @@ main_source = $(firstword $(wildcard $1/$(subst -,_,$(patsubst $(firstword $(sub
 # A program that names its sides in its header comment runs as server and client.
 two_sided := $(shell grep -ls '^ \* Sides:' [0-9][0-9]-*/*.c)
 
-# The exercises are the reader's: no half-done one may stop anything else.
+# Without the exercises, because a half-written one must not stop the other programs.
 sources := $(filter-out %/exercise.c %/broken.c,$(wildcard [0-9][0-9]-*/*.c))
 programs := $(sources:%.c=$(OUT)/%)
 main_sources := $(foreach c,$(chapters),$(filter $(call main_source,$c),$(sources)))
@@ -128,7 +128,7 @@ softroce-up: ## Soft-RoCE on this machine itself, without a guest
 softroce-down: ## undo softroce-up
 	$(Q)tests/lab/softroce down
 
-debug-NN: ## a program in gdb; of a pair the client, or SIDE=server
+debug-NN: ## runs a program in gdb; if it has two sides, the client, or SIDE=server
 doctor: ## what is here, what is missing, and the command that installs it
 	$(Q)tests/lab/lab doctor
 
@@ -165,13 +165,13 @@ $(foreach c,$(exercises),$(eval $(call exercise_rules,$(call number,$c),$c)))
 # A seed gives the same names, sizes and numbers again; HOSTS a file of machines.
 export SEED HOSTS
 
-check-NN: ## is it right? If not, where to look
-try-NN: ## run it by hand, in sight, with its peer; PROGRAM=broken runs broken.c
-hint-NN: ## a hint; the next one says more
-diff-NN: ## when it is right: another way to write it
-reset-NN: ## back to the beginning; what you have is kept
+check-NN: ## checks your exercises of a chapter, and shows where to look
+try-NN: ## runs your exercise.c and its peer, and shows what both print; PROGRAM=broken runs broken.c
+hint-NN: ## prints a hint for the first check that fails; the next hint says more
+diff-NN: ## when all checks pass: compares your solution with ours
+reset-NN: ## gives you a fresh exercise; your own files are kept as *.bak
 .PHONY: progress watch
-progress: ## how far you are
+progress: ## your points in each chapter, from the last checks
 	$(Q)tests/lab/packages run grade
 	$(Q)tests/grading/student progress
 watch: $(peer) ## check a chapter whenever its exercise is saved
@@ -206,14 +206,14 @@ test: ## all programs on a real Soft-RoCE device, and what runs and grades them
 	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
 	$(Q)BUILD="$(abspath $(BUILD))/test" tests/run $(TESTS)
-test-all: ## the same with sanitizers, the analyzers, and all that takes long
+test-all: ## the same, and the sanitizers, the analyzers, and the long tests
 	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 build
 	$(Q)$(MAKE) BUILD=$(BUILD)/test WERROR=1 SAN=1 build
 	$(Q)BUILD="$(abspath $(BUILD))/test" tests/run --all $(TESTS)
 
 .PHONY: test-corpus
-test-corpus: $(peer) ## do the grades deserve trust? SEEDS=10 for more
+test-corpus: $(peer) ## grades good, bad and cheating submissions, to test the grader; SEEDS=10 for more
 	$(Q)tests/lab/packages test
 	$(Q)tests/grading/grade-corpus $(PART)
 
@@ -231,7 +231,7 @@ test-web: web ## the web site, in headless Chromium
 	$(Q)tests/web/run $(BUILD)/web
 
 .PHONY: torture soak
-torture: $(programs) $(peer) ## everything that can fail is made fail; PARTS="calls wire"
+torture: $(programs) $(peer) ## makes calls, peers, disks and guests fail on purpose; PARTS="calls wire"
 	$(Q)tests/lab/packages test
 	$(Q)$(MAKE) SAN=1 build
 	$(Q)BUILD="$(abspath $(BUILD))" tests/torture/run $(PARTS)
@@ -240,7 +240,7 @@ soak: $(programs) ## a million round trips, and hundreds of pairs
 	$(Q)BUILD="$(abspath $(BUILD))" tests/torture/run soak
 
 .PHONY: bench
-bench: $(programs) $(OUT)/tests/bench/udp_pingpong ## how fast, next to others; ROUNDS=3 SIZES="64 4096"
+bench: $(programs) $(OUT)/tests/bench/udp_pingpong ## compares our speed with that of other programs; ROUNDS=3 SIZES="64 4096"
 	$(Q)tests/lab/packages bench
 	$(Q)BUILD="$(abspath $(BUILD))" tests/bench/bench
 

@@ -144,7 +144,7 @@ static const struct name raw_capabilities[] = {
 	FLAG(IBV_RAW_PACKET_CAP_CVLAN_STRIPPING, "removes VLAN tags"),
 	FLAG(IBV_RAW_PACKET_CAP_SCATTER_FCS, "delivers the checksum, too"),
 	FLAG(IBV_RAW_PACKET_CAP_IP_CSUM, "handles IP checksums"),
-	FLAG(IBV_RAW_PACKET_CAP_DELAY_DROP, "waits a while for a receive"),
+	FLAG(IBV_RAW_PACKET_CAP_DELAY_DROP, "packets wait for a receive"),
 	{ 0 }
 };
 
@@ -280,7 +280,7 @@ static const struct attribute attr_members[] = {
 	ATTR(max_srq_wr, NUMBER, NULL, "work requests in an SRQ"),
 	ATTR(max_srq_sge, NUMBER, NULL, "memory pieces per request"),
 	ATTR(max_pkeys, NUMBER, NULL, "partition keys"),
-	ATTR(local_ca_ack_delay, NUMBER, NULL, "its ACKs take 4.096 us * 2^n"),
+	ATTR(local_ca_ack_delay, NUMBER, NULL, "ACK delay: 4.096 us * 2^n"),
 	ATTR(phys_port_cnt, NUMBER, NULL, "ports"),
 	{ 0 }
 };
@@ -327,7 +327,7 @@ static const struct attribute ex_members[] = {
 	EX(cq_mod_caps.max_cq_count, NUMBER, NULL, "completions for one event"),
 	EX(cq_mod_caps.max_cq_period, NUMBER, NULL,
 	   "longest delay of one, in us"),
-	EX(max_dm_size, NUMBER, NULL, "bytes of memory it has"),
+	EX(max_dm_size, NUMBER, NULL, "bytes of device memory"),
 	EX(pci_atomic_caps.fetch_add, ALL_OF, atomic_sizes, "atomics over PCI"),
 	EX(pci_atomic_caps.swap, ALL_OF, atomic_sizes, "atomics over PCI"),
 	EX(pci_atomic_caps.compare_swap, ALL_OF, atomic_sizes,
@@ -348,9 +348,9 @@ static const struct attribute port_members[] = {
 	PORT(qkey_viol_cntr, NUMBER, NULL, "datagrams with wrong Q_Keys"),
 	PORT(pkey_tbl_len, NUMBER, NULL, "entries in the P_Key table"),
 	PORT(lid, NUMBER, NULL, "InfiniBand address"),
-	PORT(lmc, NUMBER, NULL, "it has 2^n LIDs"),
+	PORT(lmc, NUMBER, NULL, "the port has 2^n LIDs"),
 	PORT(sm_lid, NUMBER, NULL, "LID of the subnet manager"),
-	PORT(sm_sl, NUMBER, NULL, "and its service level"),
+	PORT(sm_sl, NUMBER, NULL, "SL to the subnet manager"),
 	PORT(max_vl_num, ONE_OF, virtual_lanes, "virtual lanes"),
 	PORT(subnet_timeout, NUMBER, NULL, "delays up to 4.096 us * 2^n"),
 	PORT(init_type_reply, NUMBER, NULL, "how it was initialised"),

@@ -171,7 +171,7 @@ static int wait_for(struct ibv_comp_channel *channel, struct ibv_cq *cq,
 		if (arm(cq))
 			return -1;
 
-		/* What came before the arming raised no event: look. */
+		/* A message from before the arming raised no event: look. */
 		if (drain(cq, counts))
 			return -1;
 

@@ -168,7 +168,7 @@ static int wait_wrong(struct waiter *w, int want)
 		if (surprise(w) || arm(w) ||
 		    sleep_for_event(w, NO_EVENT_MS, &woken))
 			return -1;
-		/* Without the 100 ms it would sleep on, maybe for ever. */
+		/* Without that limit this loop might sleep for ever. */
 		if (!woken)
 			return 0;
 	}
@@ -213,8 +213,8 @@ static int wait_awake(struct waiter *w, int want)
 }
 
 /*
- * Let one wake-up get lost, and show that the next message brings both. @w is a
- * copy, so that each experiment begins with the same counts.
+ * Let one wake-up get lost, and show that the next event brings two messages.
+ * @w is a copy, so that each experiment begins with the same counts.
  */
 static int show_wrong(struct waiter w)
 {
@@ -299,7 +299,7 @@ int main(int argc, char *argv[])
 	if (options_parse(argc, argv, options, NULL, NULL))
 		return EXIT_USAGE;
 
-	/* 1. Everything that cq_channel.c has. */
+	/* 1. Device, PD, channel, CQ and QP, as in cq_channel.c. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
 		status = no_device(list ? 0 : errno);

@@ -113,7 +113,7 @@ static int take_batch(struct ibv_cq_ex *cq, int most, int *taken)
 	if (failed(err, "ibv_start_poll"))
 		return -1;
 
-	/* cq->wr_id and so on are those of the completion that it stands at. */
+	/* cq->wr_id and the other members describe the current completion. */
 	while (!err) {
 		(*taken)++;
 		printf("  wr_id %d, %s (status %d), QPN 0x%06x\n",

@@ -6,8 +6,8 @@
  * Both queue pairs reach RTS, and no call fails. But if PSN_0 is below PSN_1,
  * the receive never completes; if it is above, the send fails. Repair it, so
  * that messages can go both ways, and connect each queue pair once, as now. The
- * first packet of queue pair 0 has the number PSN_0, that of 1 PSN_1. At the
- * CHECKPOINT, rdma -d resource show qp shows what the kernel knows about both.
+ * first packet of queue pair 0 has the number PSN_0; queue pair 1 begins with
+ * PSN_1. At the CHECKPOINT, rdma -d resource show qp shows both queue pairs.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -137,7 +137,7 @@ static int modify(const struct end *end, struct ibv_qp_attr *attr, int mask)
 #define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | \
 		   IBV_QP_ACCESS_FLAGS)
 
-/* RESET -> INIT: what we know by ourselves. */
+/* RESET -> INIT: attributes for which we need not know the peer. */
 static int to_init(const struct end *end)
 {
 	struct ibv_qp_attr attr = {
@@ -154,7 +154,7 @@ static int to_init(const struct end *end)
 		  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | \
 		  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
 
-/* INIT -> RTR: what only the peer knows, and how we receive from it. */
+/* INIT -> RTR: attributes that the peer tells us, and how we receive. */
 static int to_rtr(const struct end *end)
 {
 	struct ibv_qp_attr attr = {

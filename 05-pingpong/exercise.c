@@ -218,7 +218,7 @@ static int introduce(const struct side *side, struct ibv_context *context,
 	for (int i = 0; i < SLOTS; i++)
 		if (post_receive(side, i))
 			return -1;
-	return exchange_same(sock, "ready", "the states");
+	return exchange_same(sock, "ready", "\"ready\"");
 }
 
 int main(int argc, char *argv[])
@@ -246,7 +246,7 @@ int main(int argc, char *argv[])
 	side.size = strtoul(argv[2], NULL, 0);
 	count = atoi(argv[3]);
 
-	/* 1. to 7. The first device, and what messages need. */
+	/* 1. to 7. The first device, a region, a CQ and a queue pair. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
 		status = no_device(list ? 0 : errno);

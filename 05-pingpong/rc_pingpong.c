@@ -5,8 +5,8 @@
  * receives posted, send inline, check what an ibv_rc_pingpong sends back, and
  * it reports how the round trips were spread. It is faster, too: it sends a
  * message from where it stands, without a copy, and compares what has come
- * while its answer is on the way. Read pingpong.c first; what is new here is
- * what this shows:
+ * while its answer is on the way. Read pingpong.c first. This command shows you
+ * what is new:
  *
  *	diff -u 05-pingpong/pingpong.c 05-pingpong/rc_pingpong.c
  *
@@ -50,10 +50,10 @@
 /* Our wr_id values. If a request fails, only wr_id shows which kind it was. */
 enum { WRID_RECEIVE = 1, WRID_SEND };
 
-#define SENDS 2		/* at most so many that have not completed */
+#define SENDS 2		/* sends that may be under way at a time */
 #define SPINS 1000	/* empty polls before a look at clock and peer */
 
-/* What the user asked for, besides the settings of pingpong.c. */
+/* The options that pingpong.c does not have. */
 struct more {
 	int ib_port;		/* -i; 0: the first that is ACTIVE */
 	int rx_depth;		/* -r, receives kept posted */
@@ -277,7 +277,7 @@ static int sleep_until_event(struct ibv_comp_channel *channel, int sock,
 	return 0;
 }
 
-/* 10. What next_completion() does between two looks at the CQ. */
+/* 10. Between two looks at the CQ: sleep, or let another process run. */
 static int pass_time(struct ibv_cq *cq, int sock, long long deadline)
 {
 	if (clock_ns(CLOCK_MONOTONIC) > deadline)
@@ -329,7 +329,7 @@ static int next_completion(struct ibv_cq *cq, int sock, long long deadline,
 static void print_round_trips(const struct histogram *trips)
 {
 	if (trips->count == 0)
-		printf("round trip: none, nobody answers the last message\n");
+		printf("round trip: none: no message got an answer\n");
 	else
 		printf("round trip: median %.2f, 99th percentile %.2f, "
 		       "maximum %.2f usec\n",

@@ -71,9 +71,9 @@ static int parse_options(int argc, char *argv[], struct settings *opt,
 	if (side->every <= side->depth)
 		return 0;
 
-	print_error(0, "of %d sends under way, -q %d would signal none",
+	print_error(0, "no send would be signaled: -t %d is less than -q %d",
 		    side->depth, side->every);
-	print_hint("-q takes at most as many as -t");
+	print_hint("choose a -q that is not above -t");
 	return -1;
 }
 

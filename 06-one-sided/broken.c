@@ -105,7 +105,7 @@ int main(int argc, char *argv[])
 	for (int i = 0; i < size; i++)
 		if (buf[i] != 'a' + i / PIECE % 26)
 			status = EXIT_FAILURE;
-	printf("%s %d bytes\n", status ? "not the right" : "arrived:", size);
+	printf("%s %d bytes\n", status ? "wrong letters in" : "arrived:", size);
 
 out:
 	status |= RELEASE(ibv_destroy_qp, b);

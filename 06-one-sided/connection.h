@@ -61,8 +61,8 @@ static inline int connection_init(struct ibv_qp *qp, int port_num, int access)
 }
 
 /*
- * INIT -> RTR -> RTS: connected to @remote. What is not acknowledged after
- * 4.096 us * 2^@timeout is sent again; 0 means never.
+ * INIT -> RTR -> RTS: connected to @remote. The device sends a packet again if
+ * no ACK has come after 4.096 us * 2^@timeout; if @timeout is 0, it never does.
  */
 static inline int connection_start(struct ibv_qp *qp, const struct path *path,
 				   struct connection_depth depth,

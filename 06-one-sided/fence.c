@@ -16,7 +16,7 @@
  *
  *	$ fence -n 100 10.9.0.1
  *	...
- *	in order, by promise: SEND no, READ no, WRITE no
+ *	promised byte order: SEND no, READ no, WRITE no
  *	without a fence: 100 of 100 messages had old bytes
  *	with a fence:    0 of 100 messages had old bytes
  *
@@ -115,13 +115,13 @@ static int read_and_send(const struct side *side, int flags, const char *how)
 		    connection_hear(side->sock, &word))
 			return -1;
 		if (has_old(side, side->buf))
-			return failed(EBADMSG, "READ, round %d", i + 1);
+			return failed(EBADMSG, "READ %d left old bytes", i + 1);
 		old += word == OLD;
 	}
 	printf("%-17s%d of %d messages had old bytes\n", how, old,
 	       side->opt->iters);
 	if (old && flags)
-		return failed(EBADMSG, "messages after a fence");
+		return failed(EBADMSG, "%d fences had no effect", old);
 	return 0;
 }
 
@@ -214,7 +214,7 @@ int main(int argc, char *argv[])
 	    (opt.server ? connection_take(side.sock, &side.server)
 			: connection_offer(side.sock, side.mr)))
 		goto out;
-	printf("in order, by promise: SEND %s, READ %s, WRITE %s\n",
+	printf("promised byte order: SEND %s, READ %s, WRITE %s\n",
 	       order_of(side.qp, IBV_WR_SEND),
 	       order_of(side.qp, IBV_WR_RDMA_READ),
 	       order_of(side.qp, IBV_WR_RDMA_WRITE));

@@ -78,9 +78,9 @@ static const struct operation each[] = {
 #define FIRST_NUMBER 100	/* the target's, before the first */
 #define LAST_NUMBER 7		/* and after the last */
 
-/* Words of the initiator over TCP, a byte each. The target answers LOOK. */
+/* The initiator sends these bytes over TCP. The target answers each LOOK. */
 enum {
-	LOOK = 'l',	/* print your memory, and then say LOOK, too */
+	LOOK = 'l',	/* print your memory, then answer with LOOK */
 	BUSY = 'b',	/* there will be more operations */
 	END = 'e',	/* there will be none */
 };
@@ -142,9 +142,9 @@ static int perform(const struct side *side, const struct operation *op)
 			    &wc, op->name))
 		return -1;
 	if (atomic && ours->number != op->old)
-		return failed(EBADMSG, "%s: the number was %ju, not %ju",
-			      op->name, (uintmax_t)ours->number,
-			      (uintmax_t)op->old);
+		return failed(EBADMSG, "%s: expected %ju, but found %ju",
+			      op->name, (uintmax_t)op->old,
+			      (uintmax_t)ours->number);
 	return 0;
 }
 
@@ -186,7 +186,7 @@ static int perform_many(const struct side *side)
 		if (perform(side, read))
 			return -1;
 		if (memcmp(text, copy, size) != 0)
-			return failed(EBADMSG, "READ, round %d", i + 1);
+			return failed(EBADMSG, "READ %d: wrong bytes", i + 1);
 		add.old = LAST_NUMBER + i;
 		if (perform(side, &add))
 			return -1;
@@ -247,7 +247,7 @@ static int sleep_and_look(const struct side *side)
 	printf("slept %.2f s, and used %.2f ms of CPU time\n",
 	       (double)(clock_ns(CLOCK_MONOTONIC) - start) / NS_PER_S,
 	       (double)(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / NS_PER_MS);
-	puts("the device did the work; if it is Soft-RoCE, in the kernel");
+	puts("the device did the work; Soft-RoCE does it in the kernel");
 	return 0;
 }
 

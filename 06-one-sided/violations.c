@@ -250,7 +250,7 @@ static int attempt(struct world *world, const struct mistake *mistake)
 	success = !err && n > 0 && wc.status == IBV_WC_SUCCESS;
 	if ((written && !success) ||
 	    (correct && memcmp(world->b, world->a, SIZE) != 0))
-		print_error(0, "%s: the bytes do not fit status %d",
+		print_error(0, "%s: the memory contradicts status %d",
 			    mistake->name, wc.status);
 	else
 		status = 0;

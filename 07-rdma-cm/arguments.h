@@ -33,7 +33,7 @@ static inline int arguments_parse(int argc, char *argv[],
 {
 	bool server = false;
 	const struct option_spec specs[] = {
-		{ 's', "server", NULL, "be the server, as without SERVER",
+		{ 's', "server", NULL, "be the server (the default)",
 		  .flag = &server },
 		{ 'c', "client", NULL, "be the client of the server at -a",
 		  .flag = &args->client },
@@ -42,9 +42,9 @@ static inline int arguments_parse(int argc, char *argv[],
 		{ 'p', "port", "PORT", "port of the server (7174)",
 		  .number = &args->port, .min = 1, .max = 65535 },
 		{ 'C', "count", "N",
-		  "rounds (3; the server's: those of the client)",
+		  "rounds (client: 3; server: until the client ends)",
 		  .number = &args->count, .min = 1, .max = 100000000 },
-		{ 'n', "iters", "N", "the same",
+		{ 'n', "iters", "N", "the same as -C",
 		  .number = &args->count, .min = 1, .max = 100000000 },
 		{ 'S', "size", "BYTES", "size of the text (64)",
 		  .number = &r->size,
@@ -71,9 +71,9 @@ static inline int arguments_parse(int argc, char *argv[],
 	r->timeout = args->timeout;
 	if (!args->client || (args->host && !server))
 		return 0;
-	print_error(0, server ? "-s and a client at the same time"
-			      : "-c without -a");
-	print_hint("a client needs the address of its server, and no -s");
+	print_error(0, server ? "-s is for a server, -c and SERVER are not"
+			      : "-c needs the server's address");
+	print_hint("a server: -s [-a HOST]; a client: SERVER, or -c -a SERVER");
 	return -1;
 }
 

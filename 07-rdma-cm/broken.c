@@ -1,10 +1,10 @@
 /*
- * broken.c - which device leads to an address? It prints that, and hangs
+ * broken.c - should find the device for an address COUNT times, and hangs
  *
  *	broken ADDRESS COUNT
  *
  * Asks COUNT times for the same IPv4 address, each time with an identifier of
- * its own. It has the first answer soon, and does not get to the second.
+ * its own. It prints the first answer at once, and never prints the second.
  */
 #include <arpa/inet.h>
 #include <errno.h>

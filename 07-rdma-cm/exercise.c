@@ -36,7 +36,7 @@
 #include "../common/options.h"
 
 #define TIMEOUT 60		/* seconds for each wait, on a busy machine */
-#define TIMEOUT_MS (500 * TIMEOUT)	/* for the kernel: half of it */
+#define TIMEOUT_MS (500 * TIMEOUT)	/* ends before our TIMEOUT */
 #define MAGIC "ping"
 
 /* The private data, in both directions. */
@@ -142,8 +142,8 @@ static int expect(struct rdma_event_channel *channel,
 		return -1;
 	if (type == wanted)
 		return 0;
-	print_error(0, "%s came, not %s", rdma_event_str(type),
-		    rdma_event_str(wanted));
+	print_error(0, "expected %s, but %s came", rdma_event_str(wanted),
+		    rdma_event_str(type));
 	return -1;
 }
 
@@ -230,10 +230,10 @@ static int ask(struct rdma_cm_id *id, struct sockaddr *addr, uint32_t version)
 	if (event->event == RDMA_CM_EVENT_REJECTED)
 		print_refusal(event);
 	else if (event->event != RDMA_CM_EVENT_ESTABLISHED)
-		print_error(0, "%s came", rdma_event_str(event->event));
+		print_error(0, "no answer: %s", rdma_event_str(event->event));
 	else if (read_hello(event->param.conn.private_data,
 			    event->param.conn.private_data_len, &hello))
-		print_error(0, "the server has said no hello");
+		print_error(0, "read_hello() found no hello from the server");
 	else
 		err = 0;
 	rdma_ack_cm_event(event);

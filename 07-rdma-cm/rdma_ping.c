@@ -133,8 +133,8 @@ static int expect(struct connection *c, enum rdma_cm_event_type wanted)
 		return 0;
 	if (type == RDMA_CM_EVENT_REJECTED && status == REASON_NOBODY_LISTENS)
 		return NO_SERVER;
-	print_error(0, "%s (%s) came, not %s", event_name(type), words,
-		    event_name(wanted));
+	print_error(0, "expected %s, but %s (%s) came", event_name(wanted),
+		    event_name(type), words);
 	event_hint(type, status);
 	return -1;
 }
@@ -159,7 +159,7 @@ static int wait_for_client(struct connection *c, struct sockaddr *addr)
 /* 2. The client's identifier learns its device, and the way to the server. */
 static int find_server(struct connection *c, struct sockaddr *addr)
 {
-	int ms = c->timeout * 500;	/* half: a success can take all of it */
+	int ms = c->timeout * 500;	/* ends before our own deadline */
 
 	if (called(c, "rdma_create_id",
 		   rdma_create_id(c->channel, &c->id, NULL, RDMA_PS_TCP)) ||
@@ -210,8 +210,8 @@ static int establish(struct connection *c, bool client)
 
 	/* The event's initiator_depth: how many READs the client serves. */
 	if (!client && c->initiator_depth < 1) {
-		print_error(0, "the client serves no RDMA READ");
-		print_hint("is the peer an rping, or a rdma_ping?");
+		print_error(0, "the client does not allow RDMA READs");
+		print_hint("use rping or rdma_ping as the client");
 		return -1;
 	}
 	if (client ? called(c, "rdma_connect", rdma_connect(c->id, &param))

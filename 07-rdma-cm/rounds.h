@@ -213,7 +213,7 @@ static inline int rounds_wait(struct rounds *r, uint64_t wr_id,
 		if (n > 0 && wc->wr_id == WRID_RECEIVE) {
 			print_error(0, "a message came too early, in round %d",
 				    r->done + 1);
-			print_hint("is the peer an rping, or a rdma_ping?");
+			print_hint("use rping or rdma_ping as the peer");
 			return -1;
 		}
 		if (n > 0)
@@ -244,7 +244,7 @@ static inline int rounds_hear(struct rounds *r, struct message *message)
 	if (wc.byte_len != sizeof(*message)) {
 		print_error(0, "a message of %u bytes, not %zu", wc.byte_len,
 			    sizeof(*message));
-		print_hint("is the peer an rping, or a rdma_ping?");
+		print_hint("use rping or rdma_ping as the peer");
 		return -1;
 	}
 	message->addr = be64toh(r->messages[0].addr);
@@ -308,7 +308,7 @@ static inline int rounds_client(struct rounds *r)
 	r->within = false;
 
 	if (r->validate && memcmp(r->source, r->sink, r->size) != 0)
-		return failed(EBADMSG, "the text that came back in round %d",
+		return failed(EBADMSG, "a changed text came back in round %d",
 			      r->done + 1);
 	if (r->verbose)
 		rounds_print("ping data", r->sink,

@@ -40,8 +40,9 @@ unsigned int random_psn(void);
 void address_write(const struct address *address, char text[ADDRESS_SIZE]);
 
 /*
- * Can @text, of @size bytes, be the beginning of an address? A receiver that
- * asks this early does not wait for the rest of something else.
+ * Returns true if the @size bytes at @text can be the beginning of an address.
+ * A receiver calls this after each piece that arrives. So if a web browser has
+ * connected by mistake, the receiver does not wait for more bytes from it.
  */
 bool address_begins(const char *text, size_t size);
 
@@ -56,8 +57,9 @@ bool address_parse(const char *text, size_t size, struct address *address);
 void address_print(const char *whose, const struct address *address);
 
 /*
- * Print the peer's address @remote. Does it lead anywhere from our @port?
- * Returns 0, or -1 after an error message.
+ * Print the peer's address @remote, and check that we can send to it from our
+ * @port: RoCE needs a GID, and InfiniBand a GID or a LID. Returns 0, or -1
+ * after an error message.
  */
 int address_check(const struct address *remote,
 		  const struct ibv_port_attr *port);

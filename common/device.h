@@ -8,9 +8,10 @@
  * Choose a device from @list, which ibv_get_device_list(3) returned and which
  * stays the caller's: the one called @name, or with @name NULL any.
  *
- * Unless @port is NULL, the device must have an ACTIVE port: number *@port, or
- * with *@port 0 any, and *@port becomes its number. With @port NULL the ports
- * are not looked at.
+ * If @port is not NULL, the device must have an ACTIVE port. If *@port is a
+ * number above 0, it must be the port with that number. If *@port is 0, any
+ * port will do, and *@port becomes the number of the port that was found. If
+ * @port is NULL, the function does not look at the ports.
  *
  * Returns the first device in the list that fits, not opened; or NULL after an
  * error message.
@@ -19,8 +20,9 @@ struct ibv_device *device_choose(struct ibv_device **list, const char *name,
 				 int *port);
 
 /*
- * For programs that do not choose a device themselves: is there any? Returns
- * 0, or after an error message the status to exit with.
+ * Check that this machine has an RDMA device, for programs in which librdmacm
+ * chooses it. Returns 0 if there is one. Otherwise prints an error message, and
+ * returns the status to exit with.
  */
 int device_required(void);
 

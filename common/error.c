@@ -123,7 +123,7 @@ int no_device(int err)
 	}
 
 	print_error(err, "no RDMA device");
-	print_hint("run it where there is one: tests/lab/lab run -- %s",
+	print_hint("a guest of the lab has one: tests/lab/lab run -- %s",
 		   program_invocation_name);
 	return EXIT_NO_DEVICE;
 }
@@ -141,6 +141,6 @@ int released(const char *destroy, int result)
 
 	print_error(err, "%s", destroy);
 	if (err == EBUSY)
-		print_hint("an object that was made from it still exists");
+		print_hint("release first what was made from this object");
 	return 1;
 }

@@ -60,8 +60,8 @@ int exchange_send(int sock, const void *msg, size_t size, const char *what)
 			 MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && errno != EAGAIN && errno != EINTR) {
 			print_error(errno, "sending %s", what);
-			print_hint("the peer is gone; its messages may say "
-				   "why");
+			print_hint("the peer has ended; read its output to "
+				   "see why");
 			return -1;
 		}
 		if (n > 0)
@@ -121,7 +121,7 @@ static int receive(int sock, char *msg, size_t size, const char *what,
 		print_hint("look at the other side: is this program "
 			   "running there, or was it stopped?");
 	else
-		print_hint("the peer's messages may say why");
+		print_hint("read the peer's output to see why");
 	return -1;
 }
 
@@ -169,7 +169,8 @@ int exchange_receive_address(int sock, struct address *theirs)
 
 	print_error(0, "not an address: \"%s\"",
 		    printable(text, sizeof(text), shown, sizeof(shown)));
-	print_hint("another program answers at this TCP port");
+	print_hint("another program uses this TCP port: choose a free one with "
+		   "-p, on both sides");
 	return -1;
 }
 
@@ -193,6 +194,6 @@ int exchange_check_peer(int sock)
 		return closed;
 
 	print_error(0, "the peer gave up or died");
-	print_hint("its messages may say why");
+	print_hint("read the peer's output to see why");
 	return -1;
 }

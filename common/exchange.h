@@ -27,8 +27,8 @@ int exchange_serve(int tcp_port, int timeout);
 
 /*
  * Be the server for the first client that sends an address, which is put into
- * @theirs. Whatever else connects meanwhile, such as a port scanner, is
- * reported, closed, and keeps nobody waiting.
+ * @theirs. Any other connection meanwhile, such as that of a port scanner, is
+ * reported and closed, so that it keeps nobody waiting.
  */
 int exchange_serve_address(int tcp_port, int timeout, struct address *theirs);
 

@@ -30,7 +30,7 @@ static struct addrinfo *look_up(const char *host, int tcp_port)
 	print_error(err == EAI_SYSTEM ? errno : 0, "server \"%s\": %s", host,
 		    gai_strerror(err));
 	if (err == EAI_NONAME)
-		print_hint("the argument is the server's name or address");
+		print_hint("the argument must be a host name or an IP address");
 	return NULL;
 }
 

@@ -25,8 +25,10 @@ int exchange_same(int sock, const char *text, const char *what)
 
 	printable(theirs, strnlen(theirs, sizeof(theirs)), shown,
 		  sizeof(shown));
-	print_error(0, "%s differ: here %s, at the peer %s", what, ours, shown);
-	print_hint("they must be the same on both sides");
+	print_error(0, "%s: we sent \"%s\", the peer sent \"%s\"", what, ours,
+		    shown);
+	print_hint("start the same program with the same options on both "
+		   "sides");
 	return -1;
 }
 
@@ -48,5 +50,5 @@ int exchange_agree(int *sock, const struct address *remote,
 
 int exchange_goodbye(int sock)
 {
-	return sock < 0 ? 0 : exchange_same(sock, "bye", "the goodbyes");
+	return sock < 0 ? 0 : exchange_same(sock, "bye", "\"bye\"");
 }

@@ -107,7 +107,7 @@ static bool read_client(struct clients *clients, struct client *client,
 
 	client->got += (size_t)n;
 	if (!address_begins(client->text, client->got)) {
-		ignore_client(clients, client, "what it sent is no address");
+		ignore_client(clients, client, "it did not send an address");
 		return false;
 	}
 	return address_parse(client->text, client->got, theirs);
@@ -156,7 +156,8 @@ static struct client *find_client(int listener, int timeout,
 		if (!fds[CLIENTS_MAX].revents)
 			continue;
 		if (newest->sock >= 0)
-			ignore_client(clients, newest, "too many came later");
+			ignore_client(clients, newest, "it was slow, and a "
+				      "newer client needed its place");
 		*err = accept_client(listener, timeout, newest);
 		if (*err)
 			return NULL;
@@ -181,15 +182,16 @@ int exchange_serve_address(int tcp_port, int timeout, struct address *theirs)
 		clients.at[i].sock = -1;
 	client = find_client(listener, timeout, &clients, theirs, &err);
 	ignore_others(&clients, client,
-		      client ? "another client was earlier"
-			     : "nothing more came in time");
+		      client ? "another client sent its address first"
+			     : "it did not send a whole address in time");
 	close(listener);
 	if (client)
 		return client->sock;
 
 	if (err == 0) {
 		print_error(ETIMEDOUT, "no client on TCP port %d", tcp_port);
-		print_hint("start one with this machine's name");
+		print_hint("start the client, with this machine's name or "
+			   "address");
 	}
 	return -1;
 }

@@ -26,7 +26,7 @@ static int slot_of(unsigned long long ns)
 	return (shift << HISTOGRAM_BITS) + (int)(ns >> shift);
 }
 
-/* The longest duration of a slot: the way back. */
+/* Returns the longest duration that slot_of() maps to @slot. */
 static long long longest_in(int slot)
 {
 	int shift = (slot >> HISTOGRAM_BITS) - 1;

@@ -121,7 +121,7 @@ int option_at_most(const char *option, long long value, long long max)
 
 	print_error(0, "%s %lld is more than this device can do", option,
 		    value);
-	print_hint("%lld is the most; make run-01 PROGRAM=attributes lists all "
-		   "limits", max);
+	print_hint("give at most %lld; make run-01 PROGRAM=attributes lists "
+		   "all limits", max);
 	return -1;
 }

@@ -81,8 +81,8 @@ int pattern_compare(const uint8_t *message, const uint8_t *meant, uint32_t size,
 
 	while (message[offset] == meant[offset])
 		offset++;
-	print_error(0, "message %d, offset %u: 0x%02x came, not 0x%02x", n,
-		    offset, message[offset], meant[offset]);
+	print_error(0, "message %d: byte %u should be 0x%02x, and is 0x%02x",
+		    n, offset, meant[offset], message[offset]);
 	print_hint("did the sender fill its buffer again before its send had "
 		   "completed?");
 	return -1;

@@ -32,8 +32,9 @@ int pattern_create(struct pattern *pattern, const struct settings *settings);
 void pattern_fill(const struct pattern *pattern, uint8_t *message, int n);
 
 /*
- * Where in the table our message number @n stands, so that it can be sent from
- * there without a copy. It is not for an ibv_rc_pingpong.
+ * Returns the place in the table where our message number @n begins, so that it
+ * can be sent from there without a copy. Do not use this for a peer that is an
+ * ibv_rc_pingpong, because its messages need the zeros of pattern_fill().
  */
 const uint8_t *pattern_message(const struct pattern *pattern, int n);
 
@@ -49,7 +50,7 @@ int pattern_check(const struct pattern *pattern, const uint8_t *message,
 int pattern_compare(const uint8_t *message, const uint8_t *meant, uint32_t size,
 		    int n);
 
-/* Print how many messages were verified in the end: @verified of them. */
+/* Print that @verified messages were verified; if it is 0, that none was. */
 void pattern_report(const struct pattern *pattern, int verified);
 
 #endif

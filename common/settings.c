@@ -48,7 +48,7 @@ int settings_parse(int argc, char *argv[], struct settings *settings,
 		.timeout = 10,
 	};
 	if (options_parse(argc, argv, specs, "SERVER",
-			  "Without SERVER, it is the server, for one client.\n"
+			  "Without SERVER, it serves one client, and ends.\n"
 			  "Both sides need the same -p, -s, -m and -n."))
 		return -1;
 	settings->server = argv[optind];

@@ -1,6 +1,6 @@
 /*
- * What programs with two sides, such as the ping-pong, ask their user, and
- * what they then find on this machine.
+ * The options that all programs with two sides share, such as the ping-pong;
+ * and the port, GID and MTU that these programs then choose on this machine.
  */
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H

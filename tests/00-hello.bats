@@ -38,7 +38,7 @@ without_number() { sed -E 's/^(QP: +number 0x)[0-9a-f]{6},/\1......,/' <<<"$1"; 
 	run -77 --separate-stderr limited "$hello"
 	assert_output "released: ibv_free_device_list"
 	assert_equal "$stderr" "hello: no RDMA device
-  hint: run it where there is one: tests/lab/lab run -- $hello"
+  hint: a guest of the lab has one: tests/lab/lab run -- $hello"
 }
 
 @test "step 1: a port that is down is no place to send from" {

@@ -96,7 +96,7 @@ theirs() { awk -f "$to_facts/facts.awk" -f "$to_facts/theirs.awk" <<<"$1" | sort
 	run -77 --separate-stderr limited "$devices"
 	assert_output "released: ibv_free_device_list"
 	assert_equal "$stderr" "devices: no RDMA device
-  hint: run it where there is one: tests/lab/lab run -- $devices"
+  hint: a guest of the lab has one: tests/lab/lab run -- $devices"
 	run -77 --separate-stderr limited "$attributes"
 	assert_output ""
 	assert_equal "${stderr_lines[0]}" "attributes: no RDMA device"

@@ -65,7 +65,7 @@ released_mrs() {
 	rdma link delete rxe_0
 	run -77 limited "$program"
 	assert_output "context_pd_mr: no RDMA device
-  hint: run it where there is one: tests/lab/lab run -- $program
+  hint: a guest of the lab has one: tests/lab/lab run -- $program
 released: ibv_free_device_list"
 }
 

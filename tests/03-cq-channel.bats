@@ -342,7 +342,7 @@ released: ibv_free_device_list\$"
 		run --separate-stderr limited "$program"
 		assert_failure 77
 		assert_equal "$stderr" "${program##*/}: no RDMA device
-  hint: run it where there is one: tests/lab/lab run -- $program"
+  hint: a guest of the lab has one: tests/lab/lab run -- $program"
 	done
 }
 

@@ -456,7 +456,7 @@ pairs() {
 		run --separate-stderr limited "$program"
 		assert_failure 77
 		assert_equal "$stderr" "${program##*/}: no RDMA device
-  hint: run it where there is one: tests/lab/lab run -- $program"
+  hint: a guest of the lab has one: tests/lab/lab run -- $program"
 	done
 }
 

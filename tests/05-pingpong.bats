@@ -238,8 +238,8 @@ teardown() { put_right; }
 
 @test "send_window: a window that could never have room is refused" {
 	run -2 limited "$window" -t 16 -q 17
-	assert_line 'send_window: of 16 sends under way, -q 17 would signal none'
-	assert_line '  hint: -q takes at most as many as -t'
+	assert_line 'send_window: no send would be signaled: -t 16 is less than -q 17'
+	assert_line '  hint: choose a -q that is not above -t'
 	run -2 limited "$window" -t 5000
 	assert_line 'send_window: -t 5000: out of range'
 }
@@ -358,7 +358,7 @@ teardown() { put_right; }
 		# Whoever finds it first gives up, and the other says that.
 		output+=$'\n'$client_output
 		mapfile -t lines <<<"$output"
-		assert_line --regexp "^${program##*/}: message 0, offset [0-9]+: 0x[0-9a-f]{2} came, not 0x[0-9a-f]{2}\$"
+		assert_line --regexp "^${program##*/}: message 0: byte [0-9]+ should be 0x[0-9a-f]{2}, and is 0x[0-9a-f]{2}\$"
 	done
 }
 
@@ -369,9 +369,9 @@ teardown() { put_right; }
 	for other in '-s 64' '-n 6' '-m 512'; do
 		start_server "$ours" -n 5
 		run -1 limited "$ours" -n 5 $other localhost
-		assert_line --regexp "^pingpong: the options differ: here .*$other.*, at the peer "
+		assert_line --regexp "^pingpong: the options: we sent .*$other.*, the peer sent "
 		server_ends_with 1
-		assert_line --regexp "^pingpong: the options differ: here .*, at the peer .*$other"
+		assert_line --regexp "^pingpong: the options: we sent .*, the peer sent .*$other"
 	done
 }
 
@@ -421,7 +421,7 @@ teardown() { put_right; }
 	SECONDS=0
 	server_ends_with 1
 	((SECONDS < 6))
-	assert_line 'pingpong: ignored a connection from 127.0.0.1: nothing more came in time; it sent 0 bytes ""'
+	assert_line 'pingpong: ignored a connection from 127.0.0.1: it did not send a whole address in time; it sent 0 bytes ""'
 	assert_line 'pingpong: no client on TCP port 18515: ETIMEDOUT (Connection timed out)'
 }
 
@@ -443,8 +443,8 @@ serves_real_client() {
 		serves_real_client "$ours" -n 5
 		case $message in
 		0*) assert_line 'pingpong: ignored a connection from 127.0.0.1: it closed the connection; it sent 20 bytes "0000:000011:123456:0"' ;;
-		G*) assert_line --regexp 'what it sent is no address; it sent [0-9]+ bytes "GET / HTTP/1.1\.' ;;
-		*) assert_line --partial 'what it sent is no address; it sent 6 bytes "......"' ;;
+		G*) assert_line --regexp 'it did not send an address; it sent [0-9]+ bytes "GET / HTTP/1.1\.' ;;
+		*) assert_line --partial 'it did not send an address; it sent 6 bytes "......"' ;;
 		esac
 	done
 }
@@ -473,8 +473,8 @@ serves_real_client() {
 	SECONDS=0
 	serves_real_client "$ours" -n 5
 	((SECONDS < 8))
-	assert_line --partial 'ignored a connection from 127.0.0.1: too many came later'
-	assert_line --partial 'ignored a connection from 127.0.0.1: another client was earlier'
+	assert_line --partial 'ignored a connection from 127.0.0.1: it was slow, and a newer client needed its place'
+	assert_line --partial 'ignored a connection from 127.0.0.1: another client sent its address first'
 	for sock in "${socks[@]}"; do exec {sock}>&-; done
 }
 
@@ -502,7 +502,7 @@ serves_real_client() {
 	read -r -n 51 -u "$sock"
 	printf 'done\0\033[31mred\a%055d' 0 >&"$sock"
 	server_ends_with 1
-	assert_line --partial 'the options differ: here -s 4096 -n 5 -m 1024, at the peer .[31mred.000'
+	assert_line --partial 'the options: we sent "-s 4096 -n 5 -m 1024", the peer sent ".[31mred.000'
 	[[ $output != *[$'\033\a']* ]]
 }
 

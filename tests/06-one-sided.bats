@@ -99,13 +99,13 @@ WRITE_WITH_IMM      number 7, \"initiator's text,\""
 @test "one_sided: another program as peer, or other options, are named" {
 	start_server "$one_sided" -n 5
 	run -1 limited "$fence" -n 5 localhost
-	assert_line 'fence: the programs differ: here fence, at the peer one_sided'
+	assert_line 'fence: the programs: we sent "fence", the peer sent "one_sided"'
 	server_ends_with 1
-	assert_line 'one_sided: the programs differ: here one_sided, at the peer fence'
+	assert_line 'one_sided: the programs: we sent "one_sided", the peer sent "fence"'
 
 	start_server "$one_sided" -n 5
 	run -1 limited "$one_sided" -n 6 localhost
-	assert_line --partial 'the options differ: here -s 4096 -n 6'
+	assert_line --partial 'the options: we sent "-s 4096 -n 6'
 	server_ends_with 1
 
 	start_server "$one_sided" -n 5

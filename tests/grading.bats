@@ -121,14 +121,14 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 	assert_line --regexp '^        look at  02-context-pd-mr/exercise.c:[0-9]+   TODO 02.1$'
 	assert_line '        read     man 3 ibv_reg_mr'
 	assert_line --regexp '^  --    02\.2 .*blocked by 02.1   0/5$'
-	assert_line '  0/20   next: make hint-02   again, same inputs: make check-02 SEED=1'
+	assert_line '  0/20   next: make hint-02   to check the same inputs again: make check-02 SEED=1'
 
 	run -0 make hint-02
 	assert_line --regexp '^02\.1'
 	assert_line --regexp '^hint 1 of [34]'
 	run make diff-02
 	assert_failure
-	assert_line --partial 'first solve it'
+	assert_line --partial 'first solve the exercise'
 
 	solve . 02-context-pd-mr
 	run -0 limited make check-02
@@ -313,7 +313,7 @@ write_hints() {
 	misbehave 'getchar();'
 	run -2 limited make try-02
 	assert_line 'try    | your program waits for a line on its standard input'
-	assert_line 'try    | stopped your program: 12 seconds without a line'
+	assert_line 'try    | stopped your program: it printed nothing for 12 seconds'
 	misbehave 'for (;;) ;'
 	run -2 limited make try-02
 	assert_line 'try    | your program is busy: it polls, or loops, and prints nothing'
@@ -388,7 +388,7 @@ write_hints() {
 	run message "$scratch/results" 03.1
 	assert_output --partial 'killed: it took more than 64 MiB of memory'
 	run message "$scratch/results" 04.1
-	assert_output 'it wanted more than 16 processes and threads'
+	assert_output 'it tried to start more than 16 processes and threads'
 	run message "$scratch/results" 05.1
 	assert_output --partial 'it crashed: SIGSEGV; last line: '
 	run message "$scratch/results" 02.5
@@ -699,8 +699,8 @@ make_up_checks() {
 	sed -i 's/^most_silent=.*/most_silent=10/' tests/grading/grade
 	make -s build/tests/grading/peer
 	LAB_CPUS='' run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
-	assert_line 'grade: the guest broke down while 01-made-up/exercise was checked'
-	assert_line 'grade: the guest broke down while 05-made-up/exercise was checked'
+	assert_line 'grade: the guest stopped working while it checked 01-made-up/exercise; what is left is tried in another guest'
+	assert_line 'grade: the guest stopped working while it checked 05-made-up/exercise; what is left is tried in another guest'
 	assert_line 'grade: 03.1 was not checked: the guest broke down while this program was checked; show this to your teacher'
 	assert_line --regexp '^total +40/60 '
 	assert_valid "$scratch/results"
@@ -733,7 +733,7 @@ make_up_checks() {
 	make_up_checks 'ok 01.1; ok 01.2' 'kill -KILL $BASHPID'
 	make -s build/tests/grading/peer
 	run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
-	assert_line 'grade: the guest broke down while 02-made-up/exercise was checked'
+	assert_line 'grade: the guest stopped working while it checked 02-made-up/exercise; what is left is tried in another guest'
 	assert_equal "$(jq -c '[.score, .tests[].status]' "$scratch/results/grade.json")" \
 		'[10,"pass","pass","error","error"]'
 	rm -r "$scratch/in"
@@ -783,7 +783,7 @@ make_up_checks() {
 	[[ ! -e $scratch/results ]]
 	touch "$scratch/results"
 	run -2 limited "$grade" --results "$scratch/results"
-	assert_output "grade: $scratch/results is there, and is no folder"
+	assert_output "grade: $scratch/results exists, but is not a folder: choose another one"
 }
 
 @test "grade: with the disk full, the results of last time stay" {
@@ -983,7 +983,7 @@ make_up_checks() {
 	run -2 limited "$all" "$scratch/other" "$scratch/new"
 	assert_output --partial 'has no folders'
 	run -2 limited "$all" "$class" "$scratch/other/report.txt"
-	assert_output --partial 'is there, and is no folder'
+	assert_output --partial 'exists, but is not a folder: choose another one'
 	assert_equal "$(fingerprint "$scratch")" "$before"
 	# One at a time.
 	mkdir "$scratch/out"
@@ -1094,6 +1094,6 @@ make_up_checks() {
 	patch -s -p0 <tests/grading/solutions/02-context-pd-mr.broken.patch
 	git -c user.name=me -c user.email=me@localhost commit -qam solved
 	run -2 limited tests/grading/handout "$scratch/handout"
-	assert_output --partial '02-context-pd-mr/broken.c is committed, but not as it was: is it solved?'
+	assert_output --partial '02-context-pd-mr/broken.c was changed, perhaps solved'
 	[[ ! -e $scratch/handout && ! -e $scratch/handout.new ]]
 }

@@ -176,9 +176,9 @@ nothing_runs() {
 
 @test "host: a guest that talks nonsense or dies is an error" {
 	run -125 host too-long
-	assert_line 'lab: the guest died: it speaks nonsense'
+	assert_line 'lab: the guest died: its answer is wrong'
 	run -125 host no-status
-	assert_line 'lab: the guest died: it speaks nonsense'
+	assert_line 'lab: the guest died: its answer is wrong'
 	run -125 host dies
 	assert_line 'lab: the guest died: QEMU ended'
 	assert_line --partial 'the console of a guest that behaves dies'
@@ -221,11 +221,11 @@ nothing_runs() {
 	[[ -e $scratch/snapshot ]]
 	qemu_without_restore
 	run -3 limited "$parts/lab-host" -i "$scratch/snapshot" 2 "$scratch/qemu" well 1 true </dev/null
-	assert_line 'lab: snapshot not usable, so a cold boot: QEMU ended'
+	assert_line 'lab: snapshot not usable, so the guest boots: QEMU ended'
 	assert_line 'bad snapshot'
 	[[ ! -e $scratch/snapshot ]]
 	run -3 limited "$parts/lab-host" -i "$scratch/snapshot" 2 "$scratch/qemu" well 1 true </dev/null
-	assert_output 'lab: snapshot not usable, so a cold boot: No such file or directory'
+	assert_output 'lab: snapshot not usable, so the guest boots: No such file or directory'
 }
 
 # --- calls that fail ---
@@ -285,7 +285,7 @@ nothing_runs() {
 @test "pair: when one guest dies, the other one's command goes on to its end" {
 	local how why
 	for how in dies no-status too-long; do
-		why='it speaks nonsense'
+		why='its answer is wrong'
 		if [[ $how == dies ]]; then
 			why='QEMU ended'
 		fi
@@ -316,7 +316,7 @@ nothing_runs() {
 		local -A qemu=([server]=$parts/qemu [client]=$parts/qemu [$bad]=$scratch/qemu)
 		limited "$parts/lab-host" -i "$scratch/snapshot" -l 'server | ' 2 "${qemu[server]}" prints 1 true \
 			-l 'client | ' 2 "${qemu[client]}" prints 1 true >"$scratch/out" 2>&1 || (($? == 3))
-		grep -qx "$bad | lab: snapshot not usable, so a cold boot: QEMU ended" "$scratch/out"
+		grep -qx "$bad | lab: snapshot not usable, so the guest boots: QEMU ended" "$scratch/out"
 		grep -qx "$bad | bad snapshot" "$scratch/out"
 		(($(grep -c 'not usable' "$scratch/out") == 1))
 		(($(grep -c ' | a line, number ' "$scratch/out") == 40000))

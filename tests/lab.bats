@@ -519,7 +519,7 @@ through"
 	rm "$parts"/{snapshot,restored.sums}
 	echo "$EPOCHSECONDS" >"$parts/no-snapshot"
 	run -0 limited "$lab" run -- echo through
-	assert_output $'lab: no snapshot could be made: cold boot\nthrough'
+	assert_output $'lab: there is no snapshot, so the guest boots, which takes longer\nthrough'
 	echo $((EPOCHSECONDS - 301)) >"$parts/no-snapshot"
 	run -0 limited "$lab" run -- echo through
 	assert_line through
@@ -682,7 +682,7 @@ hanging_kvm() {
 	hanging_kvm
 	sed -i 's/exec sleep 600/echo "KVM is busy" >\&2; exit 1/' "$scratch/qemu"
 	run -0 limited "$lab" run -- echo through
-	assert_line 'lab: it does not: software emulation from now on (tests/lab/lab clean tries again)'
+	assert_line 'lab: KVM does not work here, so guests are emulated (to try KVM again: tests/lab/lab clean)'
 	run -0 limited "$lab" run -- echo silent
 	assert_output silent
 	[[ $(wc -l <"$scratch/kvm-tried") == 1 ]]
@@ -697,7 +697,7 @@ hanging_kvm() {
 	LAB_ACCEL=tcg run -0 limited "$lab" run -- true
 	[[ ! -e $scratch/kvm-tried ]]
 	LAB_ACCEL=magic run -125 limited "$lab" run -- true
-	assert_output 'lab: LAB_ACCEL=magic: kvm or tcg'
+	assert_output 'lab: LAB_ACCEL=magic is not known: set it to kvm or tcg, or unset it'
 }
 
 @test "KVM: no device and no access to it are reasons, not errors" {
@@ -782,7 +782,7 @@ hanging_kvm() {
 	RDMA=lab run -0 limited "$lab" auto -- ls /sys/class/infiniband
 	assert_output $'lab: in a guest, as RDMA=lab asks\nrxe_0'
 	RDMA=elsewhere run -125 limited "$lab" auto -- true
-	assert_output 'lab: RDMA=elsewhere: auto, host or lab'
+	assert_output 'lab: RDMA=elsewhere is not known: set it to auto, host or lab, or unset it'
 }
 
 @test "auto: a machine whose kernel has the driver needs no guest" {
@@ -828,7 +828,7 @@ hanging_kvm() {
 	printf '#!/bin/sh\necho 300\n' >"$scratch/bin/awk"
 	chmod +x "$scratch/bin/awk"
 	PATH=$scratch/bin:$PATH run -1 limited "$lab" doctor
-	assert_line --regexp '^  WRONG memory +300 MB free, a guest takes 750'
+	assert_line --regexp '^  WRONG memory +300 MB free; a guest needs 750 MB'
 	assert_line --partial 'LAB_MEM=384'
 }
 

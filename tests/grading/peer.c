@@ -361,12 +361,12 @@ static int round_trip(struct peer *p, struct ibv_mr *out, struct ibv_mr *in,
 		}
 		received = 1;
 		if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM)
-			puts("an answer that is no WRITE_WITH_IMM");
+			puts("your answer is not a WRITE_WITH_IMM");
 		else if (ntohl(wc.imm_data) != imm + 1)
-			printf("immediate 0x%08x, not 0x%08x\n",
+			printf("your value is 0x%08x, not 0x%08x\n",
 			       ntohl(wc.imm_data), imm + 1);
 		else if (memcmp(out->addr, in->addr, size) != 0)
-			puts("other bytes than were sent");
+			puts("your answer has other bytes than ours");
 		else
 			puts("answered");
 	}
@@ -495,7 +495,7 @@ static int sink(struct peer *p, const struct ibv_mr *mr, int count)
 	for (; posted < SLOTS; posted++)
 		if (post_slot(p, mr, slots[--free_slots]))
 			return -1;
-	if (exchange_same(p->sock, "ready", "the states"))
+	if (exchange_same(p->sock, "ready", "\"ready\""))
 		return -1;
 	puts("connected");
 
@@ -545,7 +545,7 @@ static int sink(struct peer *p, const struct ibv_mr *mr, int count)
 			return -1;
 	}
 	puts("all");
-	if (exchange_same(p->sock, "bye", "the goodbyes"))
+	if (exchange_same(p->sock, "bye", "\"bye\""))
 		return -1;
 	while (poll_once(p, &wc) > 0)
 		if (wc.opcode == IBV_WC_RECV)
@@ -596,7 +596,7 @@ static int take_credits(const struct ibv_wc *wc, int posted, int *given)
 	 */
 	*given += ntohl(wc->imm_data);
 	if (*given < 1 || *given > posted) {
-		printf("credits for %d messages, and %d were sent\n", *given,
+		printf("credits for %d messages, but %d were sent\n", *given,
 		       posted);
 		return -1;
 	}
@@ -613,7 +613,7 @@ static int source(struct peer *p, const struct ibv_mr *mr, int count)
 	char what[8];
 
 	if (introduce(p) || post_receives(p, ROOM) ||
-	    exchange_same(p->sock, "ready", "the states"))
+	    exchange_same(p->sock, "ready", "\"ready\""))
 		return -1;
 	puts("connected");
 
@@ -659,7 +659,7 @@ static int source(struct peer *p, const struct ibv_mr *mr, int count)
 			    completion(p, &wc))
 				return -1;
 			if (wc.opcode != IBV_WC_SEND) {
-				puts("a credit, and no CHECKPOINT before it");
+				puts("a credit came before CHECKPOINT credit");
 				return -1;
 			}
 			sent++;
@@ -684,7 +684,7 @@ static int source(struct peer *p, const struct ibv_mr *mr, int count)
 	if (given < count)
 		printf("%d credits came for %d messages: some are missing\n",
 		       given, count);
-	if (exchange_same(p->sock, "bye", "the goodbyes"))
+	if (exchange_same(p->sock, "bye", "\"bye\""))
 		return -1;
 	while (poll_once(p, &wc) > 0)
 		if (wc.opcode == IBV_WC_RECV &&
@@ -762,7 +762,7 @@ static int write_rounds(struct peer *p, size_t size, int iters)
 	printf("region rkey 0x%08x, QPN 0x%06x\n", rkey, remote.qpn);
 
 	if (connect_qp(p, &remote) || post_receives(p, ROOM) ||
-	    exchange_same(p->sock, "ready", "the states"))
+	    exchange_same(p->sock, "ready", "\"ready\""))
 		goto end;
 	puts("connected");
 
@@ -782,7 +782,7 @@ static int write_rounds(struct peer *p, size_t size, int iters)
 			goto end;
 	}
 	puts("all");
-	if (exchange_same(p->sock, "bye", "the goodbyes") == 0)
+	if (exchange_same(p->sock, "bye", "\"bye\"") == 0)
 		status = 0;
 end:
 	ibv_destroy_qp(p->qp);
@@ -943,7 +943,7 @@ static int lock(struct peer *p)
 	    offer(p->sock, counter) ||
 	    exchange_receive_address(p->sock, &remote) ||
 	    take(p->sock, &addr, &rkey) || connect_qp(p, &remote) ||
-	    exchange_same(p->sock, "ready", "the states"))
+	    exchange_same(p->sock, "ready", "\"ready\""))
 		return -1;
 	printf("held 0x%016" PRIx64 "\n", l.number);
 
@@ -966,7 +966,7 @@ static int lock(struct peer *p)
 				break;
 			puts("contended");
 		} else {
-			n = exchange_same(p->sock, "bye", "the goodbyes");
+			n = exchange_same(p->sock, "bye", "\"bye\"");
 			printf("sum %" PRId64 "\n",
 			       (int64_t)(*l.counter - l.first));
 			return n;

@@ -15,21 +15,21 @@ account() {
 	if [[ $events == *'oom_kill '[1-9]* ]]; then
 		message="killed: it took more than $((memory >> 20)) MiB of memory"
 	elif [[ $(<"$cg/$group/pids.events") == *'max '[1-9]* ]]; then
-		message="it wanted more than $processes processes and threads"
+		message="it tried to start more than $processes processes and threads"
 	elif floods; then
 		message="stopped: it printed more than $most_lines lines"
 	elif [[ $timed_out ]] && (($(wc -c <"$out") >= output * 1024)); then
 		message="stopped: it printed more than $output KiB, and went on for $deadline s"
 	elif [[ $timed_out && ! $stalled ]] && ((used_up)); then
-		message="stopped: its runs have used up the $((share / 1000)) s that there are for them"
+		message="stopped: its runs together may take $((share / 1000)) s, and took more"
 	elif [[ $timed_out ]]; then
 		message="stopped: ${stalled:-it still ran after $deadline s}"
 	elif ((status == 153)); then
-		message="it printed, or wrote into a file, more than $output KiB"
+		message="it printed more than $output KiB, or wrote more than that into a file"
 	elif ((status > 128 && status <= 192)); then
 		message="it crashed: SIG$(kill -l "$status")"
 	else
-		message="exit status $status${awaited:+ before CHECKPOINT $awaited}"
+		message="it ended with exit status $status${awaited:+ before CHECKPOINT $awaited}"
 	fi
 	if [[ $last ]]; then
 		message+="; last line: ${last:0:200}"
@@ -120,7 +120,7 @@ expect() {
 
 # expect_status ID STATUS [WHEN]: the exit status is to be this one.
 expect_status() {
-	expect "$1" "the exit status should be $2${3:+ $3}, and is $status" ends_with "$2"
+	expect "$1" "the exit status should be $2${3:+ $3}, but it is $status" ends_with "$2"
 }
 
 # stop_clock ID: counts the time since the last call as this check's.
@@ -257,7 +257,7 @@ meets_error() {
 	completion | SEND | RECV | WRITE) verb=ibv_poll_cq ;;
 	esac
 	account
-	fail "$1" "$verb() was not called as often as it has to be" "$message"
+	fail "$1" "$verb() was called too few times: is a call missing?" "$message"
 	return 1
 }
 
@@ -316,7 +316,7 @@ ends_there() {
 			;;
 		esac
 	done
-	evidence="the grader made this call fail; then the program posted $requests requests"
+	evidence="the grader made this call fail, and the program posted $requests more requests"
 	((requests <= 20))
 }
 

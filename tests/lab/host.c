@@ -444,7 +444,7 @@ static int await_frame(struct guest *g, double until)
 
 	if (whole > 0)
 		return 0;
-	return fail(g, errno == EPROTO ? "it speaks nonsense" : "QEMU ended");
+	return fail(g, errno == EPROTO ? "its answer is wrong" : "QEMU ended");
 }
 
 /*
@@ -651,7 +651,7 @@ static int print(struct output *out, const void *data, size_t len)
 	return 0;
 }
 
-static const char not_usable[] = "snapshot not usable, so a cold boot";
+static const char not_usable[] = "snapshot not usable, so the guest boots";
 
 static void say(struct guest *g, const char *what, const char *why)
 {
@@ -701,7 +701,7 @@ static int make_snapshot(struct guest *g)
 	} else if (g->in.type != FRAME_BOOTED) {
 		report(g, "the guest did not boot",
 		       g->in.type == FRAME_FAILED ? (char *)g->in.data
-						  : "it speaks nonsense");
+						  : "its answer is wrong");
 	} else {
 		status = save_snapshot(g, file);
 		if (status)
@@ -1008,7 +1008,7 @@ static void step(struct guest *g, bool heard)
 	if (whole < 0 && errno != EPROTO)
 		lose(g, "QEMU ended");
 	else if (whole < 0 || (whole > 0 && obey(g)))
-		lose(g, "it speaks nonsense");
+		lose(g, "its answer is wrong");
 
 	if (g->until && now() >= g->until) {
 		if (g->state == RUNNING)

@@ -3,8 +3,8 @@
 
 points 01.1 3 exercise 'finds the ACTIVE port, or none' 'man 3 ibv_query_port'
 points 01.2 3 exercise 'recognises an IPv4 GID of RoCE v2' 'man 3 ibv_query_gid_ex'
-points 01.3 4 exercise 'finds the first such GID of a table with gaps' 'man 3 ibv_query_gid_ex'
-points 01.4 6 exercise 'chooses the device that has both, closes the others' 'man 3 ibv_open_device'
+points 01.3 4 exercise 'finds the first IPv4 GID in a table with gaps' 'man 3 ibv_query_gid_ex'
+points 01.4 6 exercise 'chooses the device with both, closes the others' 'man 3 ibv_open_device'
 points 01.5 4 exercise 'exit status 77 when there is nothing to choose' 'man 3 ibv_get_device_list'
 
 # says DEVICE WHAT: does the program say this of it, and nothing else?
@@ -48,12 +48,12 @@ look_at_world() {
 		awaited=chosen fail "$(where_it_stopped)"
 		[[ ${verdict[01.4]:-} ]] || return
 	fi
-	expect 01.1 "no port of ${names[0]} is ACTIVE: it should say port 0" says 0 '0,*' &&
-		expect 01.1 "the third port of ${names[1]} is ACTIVE: it should say port 3" says 1 '3,*' &&
-		expect 01.1 "the third port of ${names[2]} is ACTIVE: it should say port 3" says 2 '3,*' &&
-		expect 01.1 "port 1 of ${names[3]} is ACTIVE: it should say port 1" says 3 '1,*' &&
-		expect 01.1 "port 2 of ${names[4]} is ACTIVE: it should say port 2" says 4 '2,*' &&
-		expect 01.1 "${names[5]} has one port, ACTIVE: it should say 1" says 5 '1,*' && ok 01.1
+	expect 01.1 "no port of ${names[0]} is ACTIVE: active_port() should return 0" says 0 '0,*' &&
+		expect 01.1 "port 3 of ${names[1]} is ACTIVE: active_port() should return 3" says 1 '3,*' &&
+		expect 01.1 "port 3 of ${names[2]} is ACTIVE: active_port() should return 3" says 2 '3,*' &&
+		expect 01.1 "port 1 of ${names[3]} is ACTIVE: active_port() should return 1" says 3 '1,*' &&
+		expect 01.1 "port 2 of ${names[4]} is ACTIVE: active_port() should return 2" says 4 '2,*' &&
+		expect 01.1 "${names[5]} has one port, an ACTIVE one: return 1" says 5 '1,*' && ok 01.1
 	if printed 'TODO 01.3 not written yet'; then fail 01.3; fi
 	if says 1 '*, GID index 256'; then
 		fail 01.3 "indexes from 256 on cannot be used: it should say no GID" "printed: ${found[0]}"
@@ -71,13 +71,13 @@ look_at_world() {
 		expect 01.2 "${names[5]} has no IPv4 GID: it should say no GID" says_no_gid 5 &&
 		expect 01.2 "${names[6]} has no IPv4 GID: it should say no GID" says_no_gid 6 &&
 		[[ ${verdict[01.3]:-} != fail ]] && ok 01.2
-	expect 01.3 "it should say index $right, the first IPv4 GID of RoCE v2 of ${names[2]}" \
+	expect 01.3 "the first IPv4 GID of RoCE v2 of ${names[2]} is at index $right" \
 		says 2 "*, GID index $right" &&
-		expect 01.3 "it should say index 0 for ${names[3]}" says 3 '*, GID index 0' && ok 01.3
+		expect 01.3 "the IPv4 GID of ${names[3]} is at index 0" says 3 '*, GID index 0' && ok 01.3
 	if printed "chosen: ${names[2]} port 0 index $right *"; then
 		fail 01.3 "the entry in *gid has no port: all of it should be set"
 	fi
-	expect 01.4 "it should choose the first with both: ${names[2]}, port 3, index $right" \
+	expect 01.4 "choose() should take the first with both: ${names[2]}, port 3, index $right" \
 		chose "${names[2]}" 3 "$right" "10.$net.$third.$last" &&
 		expect 01.4 "only the chosen device should be open" only_open "${names[2]}" &&
 		go && finish && expect_status 01.4 0 && ok 01.4
@@ -87,10 +87,10 @@ look_at_world() {
 # nothing STATUS WHY [CONDITION]: the condition holds at the CHECKPOINT.
 nothing() {
 	start exercise && reach 01.5 chosen || return
-	if (($# == 3)); then expect 01.4 "it chose none, so it should close all" "$3"; fi
+	if (($# == 3)); then expect 01.4 "choose() found no device: close all of them" "$3"; fi
 	finish
 	if [[ $timed_out ]]; then fail 01.5; fi
-	expect_status 01.5 "$1" "with $2"
+	expect_status 01.5 "$1" "if $2"
 }
 
 check_exercise() {
@@ -103,12 +103,12 @@ check_exercise() {
 	ip link set "${interfaces[6]}" down
 	until_made grep -q DOWN "/sys/class/infiniband/${names[6]}/ports/1/state"
 	start exercise && reach 01.4 chosen &&
-		expect 01.1 "${names[6]} has one port, not ACTIVE: it should say 0" says 6 '0,*' &&
-		expect 01.4 "it should choose the first with both: $device, port 1, index $index" \
+		expect 01.1 "${names[6]} has one port, not ACTIVE: return 0" says 6 '0,*' &&
+		expect 01.4 "choose() should take the first with both: $device, port 1, index $index" \
 			chose "$device" 1 "$index" "$address"
 	finish && world[closed]=$closed
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
-	nothing 77 "devices that have no IPv4 GID at a first ACTIVE port" only_open || return
+	nothing 77 "no device has an IPv4 GID at its first ACTIVE port" only_open || return
 	# Then there is no list. ENOSYS is a kernel without RDMA. After EINTR (4) or EAGAIN (11) a
 	# program may try again.
 	random low 14 37 && random high 39 133 && shuffle numbers 3 5 {7..10}
@@ -116,8 +116,8 @@ check_exercise() {
 		EPROTONOSUPPORT\ 93 EOPNOTSUPP\ 95 number\ {"$low","$high","${numbers[0]}"}
 	for error in "${errors[@]}"; do
 		fails ibv_get_device_list 1 "${error#* }"
-		nothing $((${error#* } == 38 ? 77 : 1)) "the error $error" || return
+		nothing $((${error#* } == 38 ? 77 : 1)) "ibv_get_device_list() fails: $error" || return
 	done && nothing_fails
 	printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
-	nothing 77 "no devices at all" && ok 01.5
+	nothing 77 "there are no devices" && ok 01.5
 }

@@ -43,7 +43,7 @@ by_hand() {
 # One message too early: the loop's mistake. Earlier: does drain() count what take() has counted?
 # Then, with one message in the first burst, the loop goes on.
 ends_early() {
-	local came="it printed all after $sent messages of $count"
+	local came="it printed \"all\" after $sent of $count messages"
 	if ((sent < count - 1)) && begin "$count" && one_by_hand && at arming; then
 		fail 03.3 "$came: does drain() count what take() has counted?"
 	fi
@@ -104,13 +104,13 @@ the_last() {
 	expect 03.3 "drain() should take both messages that have come" right_numbers "$got"
 	go && at arming && calls_of arm && go
 	until_called arm $((${#calls[@]} + 1)) && hold_arming && burst 1
-	expect 03.4 "the queue may be empty after an event: arm again" comes_to_arming && burst 1
+	expect 03.4 "after an event the queue was empty: arm it again" comes_to_arming && burst 1
 	let_go
-	expect 03.4 "a message came before the arming: no event comes, so look again" takes_the_end &&
+	expect 03.4 "no event comes for a message before the arming: drain again" takes_the_end &&
 		deadline=5 expect 03.5 "$hangs" at clean
 	unset 'world[late]' && deadline=5
 	begin 2 && at arming && go && at armed && burst 2 && go && at drained && go
-	expect 03.4 "no message is missing: it should return 0, and not sleep" takes_the_end
+	expect 03.4 "all messages are there: take_all() should return 0, not sleep" takes_the_end
 }
 
 # Each of the functions fails once when main() calls it, and then in take_all(). Not everybody takes

@@ -89,7 +89,7 @@ reads_back() {
 	printf -v line '0x%06x, rq_psn 0x%06x' "${sent[0]}" "${received[0]}"
 	expect 04.4 "it should print A: state 3, sq_psn $line" \
 		read_back A "${sent[0]}" "${received[0]}" "${psn[@]:0:2}" &&
-		expect 04.4 "it should print B's line" \
+		expect 04.4 "it should print such a line for B, too, with the PSNs of B" \
 			read_back B "${sent[1]}" "${received[1]}" "${psn[1]}" "${psn[0]}"
 }
 

@@ -36,13 +36,13 @@ check_sender() {
 		fail 05.4
 		return
 	fi
-	expect 05.4 "there are credits for four messages: four should come" until_peer four || return
+	expect 05.4 "with four credits, four messages should come at once" until_peer four || return
 	look_at_queues
 	if ! running; then fail 05.4; return; fi
 	expect 05.3 "each send should ask for a completion" all_signaled 2 &&
-		expect 05.3 "a send should send slot number wr_id" right_sends "$size" "$count" || return
+		expect 05.3 "wr_id should name the slot that is sent" right_sends "$size" "$count" || return
 	until_end
-	expect 05.3 "a send should send slot number wr_id" right_sends "$size" "$count" || return
+	expect 05.3 "wr_id should name the slot that is sent" right_sends "$size" "$count" || return
 	came=$(grep -cx 'message [0-9]*' "$peer_out")
 	wrong=$(grep -m 1 '^message [0-9]* .' "$peer_out")
 	if [[ $wrong == *'not what'* ]] && told CHANGED || [[ $wrong == *@('has the'|' too ')* ]]; then
@@ -59,7 +59,7 @@ check_sender() {
 	elif ((came < count)); then
 		fail 05.4 "$came of $count messages came, with credits for all of them" "$complaint$ending"
 	elif told FEWER || ! told_each SENT "$count"; then
-		fail 05.4 "four slots were free and there were credits, and it waited before it used them"
+		fail 05.4 "it waited although a slot was free and it had a credit"
 	elif ((status)); then fail 05.4; elif [[ $unfinished != 0 ]]; then
 		fail 05.4 "at CHECKPOINT done a send was not complete" "incomplete: ${unfinished:-unknown}"
 	fi
@@ -72,7 +72,7 @@ check_receiver() {
 	world[spoil]=4 && start exercise "$port" "$size" "$count" && unset 'world[spoil]'
 	peer source "$port" "$size" "$count" 10.9.0.1 && until_connected : "$size" || return
 	# Four messages are there before it takes the first.
-	expect 05.2 "four receives should be posted: four messages should come" until_peer four &&
+	expect 05.2 "four receives are needed, because four messages come" until_peer four &&
 		ok 05.2 && go && reach 05.5 credit || return
 	expect 05.5 "a receive was posted before take() had read its slot" posts_after_taking || return
 	# The receive must be posted before the credit is given: so a message has room now.

@@ -79,12 +79,12 @@ check_lock() {
 	echo end >&"$peer_input" && go
 	until_peer 'sum *'
 	finish
-	expect 06.5 "the peer should have the lock in turn, and alone" peer_said 'sum *' || return
+	expect 06.5 "the peer should get the lock, too, and hold it alone" peer_said 'sum *' || return
 	if printed 'exercise: the lock was 0x*'; then fail 06.5 "it added without the lock"; fi
-	expect 06.5 "it kept the lock to the end: the peer, which wanted it all the time, came last" \
+	expect 06.5 "it did not release the lock after each round: the peer got it only at the end" \
 		test "$(grep -m 1 '^before' "$peer_out")" != "before +$2"
 	if ! ends_with 0; then fail 06.6; fi
-	expect 06.6 "$2 and $3 were added, and the counter should say so" \
+	expect 06.6 "you added $2 and the peer $3: the counter should have grown by the sum" \
 		peer_said "sum $(($2 + $3))" &&
 		expect 06.6 "each of the $2 additions needs a WRITE" told_each WRITTEN "$2" && ok 06.6
 }

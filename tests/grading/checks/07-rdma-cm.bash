@@ -106,7 +106,7 @@ serve() {
 			fail 07.5 "is_welcome() should return 0 if read_hello() fails" "the peer got: $said"
 			return
 		fi
-		expect 07.2 "refuse what is no hello; bytes: ${sizes[$other]:-32, with a wrong magic}" \
+		expect 07.2 "not a hello, so refuse it; bytes: ${sizes[$other]:-32, with a wrong magic}" \
 			said_is 'rejected*' && goes_on 07.2 || return
 	done
 	ok 07.2

@@ -5,7 +5,7 @@ def seconds: (. / 100 | round) | "\(. / 10 | floor).\(. % 10)s";
 def line($name; $text): if $text == "" then empty else "        \($name | pad(8)) \($text | cut(200))" end;
 # The sanitizers show where a program crashes.
 def crashed($nn): if .message | startswith("it crashed") then
-	"make try-\($nn)\(if .file | endswith("broken.c") then " PROGRAM=broken" else "" end) SAN=1 shows the line, if it crashes there, too (not in a browser)"
+	"make try-\($nn)\(if .file | endswith("broken.c") then " PROGRAM=broken" else "" end) SAN=1 shows the line of the crash (not in a browser)"
 	else "" end;
 
 (.tests[0].chapter) as $chapter |
@@ -22,5 +22,5 @@ def crashed($nn): if .message | startswith("it crashed") then
 		line("read"; .hint)
 	end),
 "  \(.score)/\(.max_score)   " +
-	(if .status == "pass" then "all of it" + if $solution == "" then "" else ": make diff-\($nn) shows another way" end
-	else "next: make hint-\($nn)   again, same inputs: make check-\($nn) SEED=\(.seed)" end)
+	(if .status == "pass" then "all checks pass" + if $solution == "" then "" else ": make diff-\($nn) shows another way" end
+	else "next: make hint-\($nn)   to check the same inputs again: make check-\($nn) SEED=\(.seed)" end)

@@ -248,7 +248,7 @@ int main(int argc, char *argv[])
 		return EXIT_USAGE;
 	}
 
-	/* 1. What the chapter has made so far, and the queue pair. */
+	/* 1. Device, PD, channel and CQ, as in the chapter, and a QP. */
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0]) {
 		status = no_device(list ? 0 : errno);

@@ -302,7 +302,7 @@ static int use_lock(const struct side *side, int rounds)
 	printf("found 0x%016" PRIx64 "\n", found);
 	checkpoint("tried");
 	if (found == 0) {
-		print_error(0, "the lock was free, so it is ours already");
+		print_error(0, "expected a lock that is taken, but it was 0");
 		return -1;
 	}
 
@@ -420,7 +420,7 @@ int main(int argc, char *argv[])
 	if (permit(&side, pd))
 		goto out;
 	if (!side.mr) {
-		print_error(0, "there is no memory region");
+		print_error(0, "permit() left no memory region in side->mr");
 		goto out;
 	}
 	side.sock = host ? exchange_connect(host, atoi(argv[2]), TIMEOUT) :
@@ -435,10 +435,10 @@ int main(int argc, char *argv[])
 	}
 	if (!lock)
 		checkpoint("connected");
-	if (exchange_same(side.sock, "ready", "the states"))
+	if (exchange_same(side.sock, "ready", "\"ready\""))
 		goto out;
 
-	/* 4. Do it. The queue pair must live until the peer is done, too. */
+	/* 4. The rounds. Keep the queue pair until the peer is done, too. */
 	if (lock ? use_lock(&side, count) : write_and_answer(&side, count))
 		goto out;
 	if (exchange_goodbye(side.sock) == 0)
