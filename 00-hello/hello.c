@@ -60,7 +60,7 @@ static int connect_to_itself(struct ibv_qp *qp, int port_num,
 			     .grh = { .dgid = gid->gid, .hop_limit = 64,
 				      .sgid_index = gid->gid_index } },
 		.path_mtu = port->active_mtu,
-		/* Two times are codes: 14 is 67 ms, and 12 is 0.64 ms. */
+		/* timeout and min_rnr_timer are codes, not milliseconds. */
 		.timeout = 14,		/* no answer: send again in 67 ms, */
 		.retry_cnt = 6,		/* up to six times */
 		.min_rnr_timer = 12,	/* no receive: again in 0.64 ms, */

@@ -121,7 +121,7 @@ static int sleep_until_event(struct ibv_comp_channel *channel,
 	}
 	counts->events++;
 
-	/* ibv_destroy_cq() waits until every event is acknowledged. */
+	/* ibv_destroy_cq() waits until each event taken is acknowledged. */
 	ibv_ack_cq_events(cq, 1);
 	return 0;
 }

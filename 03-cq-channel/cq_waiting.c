@@ -92,7 +92,7 @@ static int arm(struct waiter *w)
 	return 0;
 }
 
-/* Poll until the CQ is empty. Prints nothing, so that it can be measured. */
+/* Poll until the CQ is empty. Prints nothing: wait_awake() calls it often. */
 static int drain(struct waiter *w)
 {
 	struct ibv_wc wc;
@@ -224,7 +224,8 @@ static int show_wrong(struct waiter w)
 	if (wait_wrong(&w, 1))
 		return -1;
 	if (w.completions) {
-		/* Some adapters also raise an event for an older message. */
+		/* Some adapters also raise an event for a completion that was
+		 * in the CQ before the arming. */
 		puts("  not lost: an event came all the same");
 		return 0;
 	}

@@ -172,7 +172,7 @@ static int to_rtr(const struct end *end)
 		.path_mtu = end->path->mtu,
 		.dest_qp_num = end->peer->qp->qp_num,
 		.rq_psn = end->peer->psn,
-		.max_dest_rd_atomic = 1, /* for RDMA reads: unused */
+		.max_dest_rd_atomic = 1, /* READs and atomics that we serve */
 		.min_rnr_timer = 12,	/* no receive: the peer waits 0.64 ms */
 	};
 

@@ -38,7 +38,7 @@
 #include "../common/options.h"
 
 #define PSN 0x0c0c0c		/* any will do: nothing is sent */
-#define NOT_THERE 255		/* no port; an empty entry of the GIDs */
+#define NOT_THERE 255		/* as a port number, and as a GID index */
 #define DEADLINE 3		/* in seconds; draining takes much less */
 #define STATES (IBV_QPS_ERR + 1)
 
@@ -54,7 +54,7 @@ static const int needed[STATES] = {
 
 /*
  * IBTA 10.3.1: may a queue pair of type RC go from the state of a row to that
- * of a column? It is never in SQE, which is for the other types.
+ * of a column? An RC queue pair is never in SQE; UC and UD are.
  */
 static const bool specified[STATES][STATES] = {
 	/*               RESET INIT RTR RTS SQD SQE ERR */

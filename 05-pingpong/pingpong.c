@@ -126,7 +126,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path,
 
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = 14;	/* send again after 4.096 us * 2^14 = 67 ms */
-	attr.retry_cnt = 7;	/* with 7, Soft-RoCE never gives up */
+	attr.retry_cnt = 7;	/* seven times; Soft-RoCE: for ever */
 	attr.rnr_retry = 7;	/* for ever: the peer will post a receive */
 	attr.sq_psn = local->psn;
 	attr.max_rd_atomic = 1;

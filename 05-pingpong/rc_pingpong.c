@@ -162,7 +162,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path, int sl,
 		.dest_qp_num = remote->qpn,
 		.rq_psn = remote->psn,
 		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,	/* a sender too early waits 0.64 ms */
+		.min_rnr_timer = 12,	/* no receive: the peer waits 0.64 ms */
 		.ah_attr = {
 			.dlid = remote->lid,
 			.sl = sl,
@@ -189,7 +189,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path, int sl,
 
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = 14;	/* send again after 4.096 us * 2^14 = 67 ms */
-	attr.retry_cnt = 7;	/* with 7, Soft-RoCE never gives up */
+	attr.retry_cnt = 7;	/* seven times; Soft-RoCE: for ever */
 	attr.rnr_retry = 7;	/* for ever: the peer will post a receive */
 	attr.sq_psn = local->psn;
 	attr.max_rd_atomic = 1;
@@ -223,8 +223,7 @@ static int introduce(struct ibv_qp *qp, const struct settings *opt,
 	} else {
 		*sock = exchange_serve_address(opt->tcp_port, opt->timeout,
 					       &remote);
-		if (*sock < 0 ||
-		    connect_qp(qp, path, sl, &local, &remote) ||
+		if (*sock < 0 || connect_qp(qp, path, sl, &local, &remote) ||
 		    exchange_send_address(*sock, &local) ||
 		    exchange_receive_done(*sock))
 			return -1;
@@ -271,8 +270,8 @@ static int sleep_until_event(struct ibv_comp_channel *channel, int sock,
 
 	if (ibv_get_cq_event(channel, &cq, &unused))
 		return failed(errno, "ibv_get_cq_event");
-	/* ibv_destroy_cq() waits until every event is acknowledged. One call
-	 * for many events would be faster, because each call takes a lock. */
+	/* ibv_destroy_cq() waits until each event taken is acknowledged. One
+	 * call for many would be faster, because each call takes a lock. */
 	ibv_ack_cq_events(cq, 1);
 	return 0;
 }
@@ -295,26 +294,23 @@ static int next_completion(struct ibv_cq *cq, int sock, long long deadline,
 			   struct ibv_wc *wc)
 {
 	const int spins = cq->channel ? 1 : SPINS;
-	bool armed = false;
 	int n = 0;
 
-	while (n == 0) {
+	for (;;) {
 		for (int i = 0; i < spins && n == 0; i++)
 			n = ibv_poll_cq(cq, 1, wc);
-		if (n != 0)
-			break;
 
 		/* Arm the CQ and poll once more: chapter 03 says why. */
-		if (cq->channel && !armed) {
+		if (n == 0 && cq->channel) {
 			if (failed(ibv_req_notify_cq(cq, 0),
 				   "ibv_req_notify_cq"))
 				return -1;
-			armed = true;
-			continue;
+			n = ibv_poll_cq(cq, 1, wc);
 		}
+		if (n != 0)
+			break;
 		if (pass_time(cq, sock, deadline))
 			return -1;
-		armed = false;
 	}
 	if (n < 0) {
 		print_error(0, "ibv_poll_cq returned %d", n);
@@ -353,8 +349,9 @@ static int compare(const struct pattern *pattern, const struct ibv_mr *mr,
 
 /*
  * Transfer all messages. They are sent from @table, the region of the pattern's
- * table. Only those for an ibv_rc_pingpong differ from it, and go through the
- * first third of @mr; @sock is -1 if the peer is one.
+ * table. If the peer is an ibv_rc_pingpong (@sock is -1), its messages differ
+ * from the table; so each is first written into the first third of @mr, and
+ * sent from there.
  */
 static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 		    const struct ibv_mr *table, const struct settings *opt,
@@ -393,8 +390,8 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 			posted++;
 		}
 
-		/* Compare the message. Then its buffer is free for the one
-		 * after the next. */
+		/* Compare the message. Then its buffer is free: message
+		 * n + 2 will come there. */
 		if (compared < received) {
 			bool echo = more->check && !own_kind && posted > 0;
 
@@ -474,7 +471,7 @@ int main(int argc, char *argv[])
 	    path_find(context, &opt, &path) || check_depth(context, &more))
 		goto out;
 
-	/* 3. Protection domain: what is made in it can work together. */
+	/* 3. Protection domain: our queue pair may use only regions in it. */
 	pd = ibv_alloc_pd(context);
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;

@@ -5,8 +5,8 @@
  * The server receives them, verifies every byte, and answers nothing.
  *
  * New since pingpong.c: many sends and receives are posted, in lists, and only
- * some of the sends produce a completion. Steps 7 and 8 use functions of
- * connection.h, with which the programs of chapter 06 connect.
+ * some of the sends produce a completion. Steps 7 and 8 of pingpong.c stand in
+ * connection.h, as functions that chapter 06 uses, too.
  *
  * Sides: server and client; make run-05 PROGRAM=send_window starts both
  *
@@ -30,9 +30,9 @@
 
 #include <infiniband/verbs.h>
 
-#include "../06-one-sided/connection.h"
 #include "../common/device.h"
 #include "../common/pattern.h"
+#include "connection.h"
 
 #define BATCH 32	/* at most, requests in a list, completions in a poll */
 #define SPINS 1000	/* empty polls before a look at clock and peer */
@@ -252,7 +252,7 @@ static int receive_all(const struct side *side)
 				return -1;
 		}
 
-		/* The next n messages without a receive get these n places. */
+		/* These n places are free again: for the n next messages. */
 		if (post_receives(side, received + side->receives, n))
 			return -1;
 		received += n;

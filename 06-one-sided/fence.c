@@ -7,7 +7,9 @@
  * server looks at each message, and tells the client over TCP whether there
  * were old bytes in it.
  *
- * New since one_sided.c: two requests of one list, and IBV_SEND_FENCE.
+ * New since one_sided.c: two requests of one list, and IBV_SEND_FENCE. (A fence
+ * is about the order of two requests. The program also prints whether the
+ * device promises the order of the bytes within one.)
  *
  * Sides: server and client; run it between two guests, as README.md says
  *

@@ -15,7 +15,6 @@
  *	one_sided 10.9.0.1		the client is the initiator
  *
  *	$ one_sided
- *	...
  *	WRITE               number 100, "initiator's text,", no completion
  *	...
  *	slept 0.63 s, and used 0.08 ms of CPU time
@@ -36,9 +35,7 @@
 #include "../common/device.h"
 #include "connection.h"
 
-#define IMMEDIATE 0x1234
-
-/* What the peer may do: the region and the queue pair must both permit it. */
+/* The initiator's rights: the target's region and queue pair both need them. */
 #define RIGHTS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 		IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -77,6 +74,7 @@ static const struct operation each[] = {
 #define KINDS (int)(sizeof(each) / sizeof(each[0]))
 #define FIRST_NUMBER 100	/* the target's, before the first */
 #define LAST_NUMBER 7		/* and after the last */
+#define IMMEDIATE 0x1234
 
 /* The initiator sends these bytes over TCP. The target answers each LOOK. */
 enum {
@@ -159,7 +157,8 @@ static int perform_each(const struct side *side)
 		if (perform(side, &each[i]))
 			return -1;
 		print_memory(side, each[i].name, "");
-		/* The target must print before its memory changes again. */
+		/* The target must print before its memory changes again. That
+		 * it sees a WRITE after a byte over TCP is not promised. */
 		if (connection_tell(side->sock, LOOK) ||
 		    connection_hear(side->sock, &seen))
 			return -1;
@@ -253,7 +252,7 @@ static int sleep_and_look(const struct side *side)
 
 /* 7. A queue pair in INIT, and a receive, which only the target uses. */
 static int create_qp(struct ibv_pd *pd, struct ibv_cq *cq, int port_num,
-		     struct ibv_qp **qp)
+		     int access, struct ibv_qp **qp)
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq, .recv_cq = cq,
@@ -265,7 +264,7 @@ static int create_qp(struct ibv_pd *pd, struct ibv_cq *cq, int port_num,
 
 	*qp = ibv_create_qp(pd, &init);
 	if (missing(*qp, "ibv_create_qp") ||
-	    connection_init(*qp, port_num, RIGHTS))
+	    connection_init(*qp, port_num, access))
 		return -1;
 	return failed(ibv_post_recv(*qp, &receive, &bad_wr), "ibv_post_recv");
 }
@@ -280,7 +279,7 @@ int main(int argc, char *argv[])
 	struct path path = { 0 };
 	struct side side = { .opt = &opt, .sock = -1 };
 	size_t size;
-	int status = EXIT_FAILURE;
+	int access, status = EXIT_FAILURE;
 
 	start_output();
 	if (settings_parse(argc, argv, &opt, NULL))
@@ -303,20 +302,21 @@ int main(int argc, char *argv[])
 	if (missing(pd, "ibv_alloc_pd"))
 		goto out;
 
-	/* 4. Memory region: with remote rights, and so with LOCAL_WRITE. */
+	/* 4. Memory region: only the target's has remote rights. */
+	access = opt.server ? 0 : RIGHTS;
 	size = sizeof(struct memory) + 2 * (size_t)opt.size;
 	side.memory = calloc(1, size);
 	if (missing(side.memory, "calloc(%zu)", size))
 		goto out;
 	side.mr = ibv_reg_mr(pd, side.memory, size,
-			     IBV_ACCESS_LOCAL_WRITE | RIGHTS);
+			     IBV_ACCESS_LOCAL_WRITE | access);
 	if (missing(side.mr, "ibv_reg_mr(%zu bytes)", size))
 		goto out;
 
 	/* 6. and 7. No channel (5): the target sleeps in connection_hear(). */
 	cq = ibv_create_cq(context, 2, NULL, NULL, 0);
 	if (missing(cq, "ibv_create_cq") ||
-	    create_qp(pd, cq, path.port_num, &side.qp))
+	    create_qp(pd, cq, path.port_num, access, &side.qp))
 		goto out;
 
 	/* 8. Connect. The client, which has opt.server, is the initiator. */

@@ -55,10 +55,10 @@
 
 struct connection {
 	struct rdma_event_channel *channel;
-	struct rdma_cm_id *listener;	/* the server's: hears of clients */
+	struct rdma_cm_id *listener;	/* the server's, for new clients */
 	struct rdma_cm_id *id;		/* this end of the connection */
 	uint8_t initiator_depth;	/* how many READs the client serves */
-	enum ibv_qp_state state;	/* at the last report(); no QP: RESET */
+	enum ibv_qp_state state;	/* at the last report(); RESET: no QP */
 	long long start;		/* when the program began */
 	int timeout;			/* of every wait, in seconds */
 };
@@ -159,7 +159,7 @@ static int wait_for_client(struct connection *c, struct sockaddr *addr)
 /* 2. The client's identifier learns its device, and the way to the server. */
 static int find_server(struct connection *c, struct sockaddr *addr)
 {
-	int ms = c->timeout * 500;	/* ends before our own deadline */
+	int ms = c->timeout * 500;	/* half: the kernel reports first */
 
 	if (called(c, "rdma_create_id",
 		   rdma_create_id(c->channel, &c->id, NULL, RDMA_PS_TCP)) ||
@@ -208,7 +208,6 @@ static int establish(struct connection *c, bool client)
 	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
 	int err;
 
-	/* The event's initiator_depth: how many READs the client serves. */
 	if (!client && c->initiator_depth < 1) {
 		print_error(0, "the client does not allow RDMA READs");
 		print_hint("use rping or rdma_ping as the client");
@@ -232,12 +231,15 @@ static int play(struct connection *c, struct rounds *r,
 	const int rounds = args->count ? args->count : 3;
 	int err = 0;
 
-	while (!err && !(args->client && r->done == rounds))
+	while (!err && (!args->client || r->done < rounds))
 		err = args->client ? rounds_client(r) : rounds_server(r);
 	if (err == ROUNDS_EVENT) {
+		/* Only the client may end, and only between two rounds. */
+		bool complete = !args->client && !r->within && r->done > 0 &&
+				(!args->count || r->done == args->count);
+
 		err = expect(c, RDMA_CM_EVENT_DISCONNECTED);
-		if (!err && (args->client || r->within || !r->done ||
-			     (args->count && r->done != args->count))) {
+		if (!err && !complete) {
 			print_error(0, "the peer disconnected %s round %d",
 				    r->within ? "in" : "after",
 				    r->done + r->within);
@@ -251,7 +253,10 @@ static int play(struct connection *c, struct rounds *r,
 	return err;
 }
 
-/* Steps 2 to 6, with a copy of the rounds. Returns 0, NO_SERVER, or -1. */
+/*
+ * Steps 2 to 6. @r is a copy, so that each attempt begins with the same values.
+ * Returns 0, NO_SERVER, or -1.
+ */
 static int connect_and_play(struct connection *c, struct rounds r,
 			    const struct arguments *args)
 {

@@ -204,8 +204,7 @@ static inline int rounds_wait(struct rounds *r, uint64_t wr_id,
 			return -1;
 		}
 		if (n > 0 && wc->status != IBV_WC_SUCCESS) {
-			print_wc_error(wc, wc->wr_id <= WRID_RDMA
-						   ? names[wc->wr_id] : "");
+			print_wc_error(wc, names[wc->wr_id]);
 			return -1;
 		}
 		if (n > 0 && wc->wr_id == wr_id)

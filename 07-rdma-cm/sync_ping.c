@@ -102,8 +102,9 @@ static int serve(struct endpoint *e, struct rdma_addrinfo *addr)
 }
 
 /*
- * 3. The client: connect. If it is refused, the server may be not there yet, so
- * try for 10 s. This call does not tell the reason of a refusal.
+ * 3. The client: connect. If nobody listens, the server may start later, so try
+ * for 10 s. errno is ECONNREFUSED after every refusal. The reason is in the
+ * event, which e->id keeps until the next call.
  */
 static int connect_to(struct endpoint *e, struct rdma_addrinfo *addr)
 {
@@ -113,7 +114,8 @@ static int connect_to(struct endpoint *e, struct rdma_addrinfo *addr)
 		if (err)
 			return err;
 		err = rdma_connect(e->id, NULL);
-		if (!err || errno != ECONNREFUSED || tries == 20)
+		if (!err || errno != ECONNREFUSED || tries == 20 ||
+		    e->id->event->status != REASON_NOBODY_LISTENS)
 			return took(e, "rdma_connect", err);
 		/* Refused: this queue pair is in ERR. Make another one. */
 		rdma_destroy_qp(e->id);
@@ -203,7 +205,12 @@ int main(int argc, char *argv[])
 		err = serve(&e, addr) || receive_message(&e) ||
 		      send_message(&e);
 
-	/* 5. Disconnect. If the peer has done so first, this is our answer. */
+	/*
+	 * 5. Disconnect. If the peer has done so first, this is our answer. The
+	 * client's queue pair goes to ERR here. If its last ACK was lost, the
+	 * server's send never completes, so in a program of your own let the
+	 * side that has sent last disconnect first.
+	 */
 	if (!err && !took(&e, "rdma_disconnect", rdma_disconnect(e.id)))
 		status = EXIT_SUCCESS;
 

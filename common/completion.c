@@ -27,7 +27,8 @@ static const char *usual_cause(enum ibv_wc_status status)
 		       "ended while it came: look at its output";
 	case IBV_WC_REM_INV_REQ_ERR:
 		return "the message was longer than the receive, or the "
-		       "peer's queue pair does not permit the operation";
+		       "peer's queue pair does not permit the operation, or "
+		       "its max_dest_rd_atomic is 0";
 	case IBV_WC_LOC_PROT_ERR:
 		return "an SGE is not inside the memory region of its lkey, or "
 		       "that region does not allow local writes";
@@ -35,8 +36,9 @@ static const char *usual_cause(enum ibv_wc_status status)
 		return "the peer's region does not allow this, the rkey is "
 		       "wrong, or not all bytes are inside the region";
 	case IBV_WC_WR_FLUSH_ERR:
-		return "the queue pair was in the state ERR already; look for "
-		       "an earlier error, and if there is none, check the lkey";
+		return "the queue pair was in the state ERR already: look for "
+		       "an earlier error. If there is none, check the lkey: "
+		       "newer kernels report a wrong one in this way";
 	default:
 		return "docs/errors.md explains the status codes";
 	}

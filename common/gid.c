@@ -6,8 +6,8 @@
 #include "error.h"
 #include "gid.h"
 
-/* From worst to best. */
-enum rank { EMPTY, NOT_V2, LINK_LOCAL, ROUTABLE, IPV4 };
+/* From worst to best, as rank_of() in 01-devices/devices.c has them. */
+enum rank { EMPTY, ROCE_V1, LINK_LOCAL, IPV6, IPV4 };
 
 static enum rank rank_of(const struct ibv_gid_entry *entry)
 {
@@ -17,10 +17,10 @@ static enum rank rank_of(const struct ibv_gid_entry *entry)
 	if (gid_is_zero(&entry->gid))
 		return EMPTY;
 	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
-		return NOT_V2;
+		return ROCE_V1;
 	if (IN6_IS_ADDR_V4MAPPED(&ip))
 		return IPV4;
-	return IN6_IS_ADDR_LINKLOCAL(&ip) ? LINK_LOCAL : ROUTABLE;
+	return IN6_IS_ADDR_LINKLOCAL(&ip) ? LINK_LOCAL : IPV6;
 }
 
 bool gid_is_zero(const union ibv_gid *gid)
@@ -37,9 +37,9 @@ const char *gid_kind(const struct ibv_gid_entry *entry)
 {
 	static const char *const kind[] = {
 		[EMPTY] = "empty",
-		[NOT_V2] = "RoCE v1",
+		[ROCE_V1] = "RoCE v1",
 		[LINK_LOCAL] = "RoCE v2 from link-local IPv6",
-		[ROUTABLE] = "RoCE v2 from IPv6",
+		[IPV6] = "RoCE v2 from IPv6",
 		[IPV4] = "RoCE v2 from IPv4",
 	};
 
@@ -85,8 +85,8 @@ int gid_choose(struct ibv_context *context, int number,
 		print_error(0, "port %d has no GID", number);
 	else
 		print_error(0, "port %d has no GID at index %d", number, index);
-	print_hint("make run-01 shows the port's table; its indices are 0 to "
-		   "%d, and most of them are empty", count - 1);
+	print_hint("make run-01 shows the port's table, which has %d indices "
+		   "from 0 on; most of them are empty", count);
 	return -1;
 }
 

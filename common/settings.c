@@ -6,8 +6,8 @@
 #include "names.h"
 #include "settings.h"
 
-/* The most options that a program can have, and one entry to end the table. */
-#define SPECS_MAX 20
+/* One option more than options_parse() takes, so that it reports that. */
+#define SPECS_MAX 21
 
 int settings_parse(int argc, char *argv[], struct settings *settings,
 		   const struct option_spec *more)
