@@ -298,6 +298,10 @@ write_hints() {
 	for chapter in [0-9][0-9]-*/broken.c; do
 		run -0 limited make "try-${chapter%%-*}" PROGRAM=broken
 	done
+	# A client that must be refused, and then one that must not.
+	run -0 limited make try-07 ARGS='3 magic'
+	assert_line 'peer   | rejected 28 hello 3'
+	assert_line 'you    | refused a client'
 	run -2 make try-03 PROGRAM=cq_channel
 	assert_line 'there is no exercise cq_channel in 03-cq-channel'
 }
@@ -319,7 +323,7 @@ write_hints() {
 	assert_line 'try    | your program is busy: it polls, or loops, and prints nothing'
 	misbehave 'for (;;) puts("on and on");'
 	run -2 limited make try-02
-	assert_line 'try    | stopped your program: more than 500 lines'
+	assert_line 'try    | stopped your program: it printed more than 500 lines'
 	misbehave '*(volatile int *)8 = 1;'
 	run -2 limited make try-02
 	assert_line 'try    | your program crashed: SIGSEGV'

@@ -61,3 +61,10 @@ reports_of_clangd() {
 	run -0 reports_of_clangd "$BATS_TEST_TMPDIR/wrong.c"
 	assert_output --partial "use of undeclared identifier 'missing'"
 }
+
+@test "lint: no two functions of the runner's files have the same name" {
+	local files=(tests/grading/{runner,{program,peer,kernel,devices,verdict}.bash})
+	run -0 sort <(sed -nE 's/^([a-z_0-9]+)\(\).*/\1/p' "${files[@]}")
+	assert_line sleeps_on
+	assert_equal "$(uniq -d <<<"$output")" ''
+}

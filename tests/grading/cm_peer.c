@@ -249,16 +249,20 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 int main(int argc, char *argv[])
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET };
+	const bool is_server = argc == 4 && strcmp(argv[1], "server") == 0;
+	const bool is_client = argc == 6 && strcmp(argv[1], "client") == 0;
 	struct rdma_event_channel *channel;
 
 	start_output();
 	sweep();
-	if (argc != 4 && argc != 6)
+	if (!is_server && !is_client) {
+		fputs("usage: see the head of cm_peer.c\n", stderr);
 		return 2;
+	}
 	addr.sin_port = htons((uint16_t)strtoul(argv[2], NULL, 0));
 	channel = rdma_create_event_channel();
 	own_fault(!channel, "rdma_create_event_channel");
-	if (argc == 4)
+	if (is_server)
 		return server(channel, &addr, argv[3]);
 	own_fault(inet_pton(AF_INET, argv[5], &addr.sin_addr) != 1, argv[5]);
 	return client(channel, &addr, (uint32_t)strtoul(argv[3], NULL, 0),

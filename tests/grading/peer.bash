@@ -24,9 +24,10 @@ peer() {
 # until_peer_is FUNCTION: waits until the peer listens, as this function sees it. If the program
 # before still has its port, that program is ended, and the peer started again.
 until_peer_is() {
-	if ! "$1" && stop && peer "${peer_args[@]}" && ! "$1"; then
-		peer_failed
-	fi
+	if "$1"; then return; fi
+	stop
+	peer "${peer_args[@]}"
+	if ! "$1"; then peer_failed; fi
 }
 
 until_peer_listens() { until_peer_is peer_listens; }
@@ -182,7 +183,7 @@ goes_to_its_end() {
 # Does it take all, and then say so, instead of sleeping? It may arm a few times more, until it
 # knows that it has them all. Where arming takes its time, that is a sleep, too.
 takes_the_end() {
-	local instead=sleeps_on
+	local instead=sleeps_still
 	if [[ ${world[late]:-} ]]; then instead=false; fi
 	for _ in {1..9}; do
 		if takes_all "$got"; then
@@ -278,7 +279,7 @@ answered_all() {
 	if peer_said 'answered*' "$1"; then
 		return
 	fi
-	if wrong=$(grep -m 1 -E '^(immediate|other bytes|an answer)' "$peer_out"); then
+	if wrong=$(grep -m 1 -E '^your (answer|value) ' "$peer_out"); then
 		evidence="the peer: $wrong"
 	fi
 	return 1
@@ -343,7 +344,8 @@ be_asked() {
 # eight bytes at least.
 has_given_hello() { grep -qaF 'please a' "$root$program"; }
 
-# goes_on ID: has our server refused somebody? It ends without a word if is_welcome() returns -1.
+# goes_on ID: has the program, a server, said that it refused a client? If its is_welcome() returns
+# -1, it ends without a word.
 goes_on() {
 	if until_line 'refused a client'; then return; else finish; fi
 	if ((status == 1)) && ! printed 'exercise: rdma_*'; then

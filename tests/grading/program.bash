@@ -98,7 +98,7 @@ no_colours="s|\\x00||g; s|$escape\\[[0-?]*[ -/]*[@-~]||g; s|$escape[()][0-9A-Za-
 # terminal. A last line that is not whole yet stays in `half_line`.
 read_output() {
 	local i new text before=${#half_line}
-	((${#lines[@]} <= most_lines)) || return
+	((${#lines[@]} <= most_lines)) || return 0
 	# This leaves out zero bytes, which a shell cannot hold, and a terminal does not show.
 	IFS='' read -rN $((output * 1024 + 1)) -u "$reader" text
 	[[ $text ]] || return 0
@@ -333,7 +333,7 @@ asleep() {
 
 # Does it wait for an event, and did it at the last look, and was not awake meanwhile? A number in
 # `where` is another system call, or a page fault, which may last for a moment.
-sleeps_on() {
+sleeps_still() {
 	local before=$wakings slept=$sleeping
 	look_at_threads
 	[[ $slept && $sleeping && $wakings == "$before" && " $where" != *' '[-0-9]* ]] &&
@@ -385,7 +385,7 @@ sleeps_on() {
 sleeps_long() {
 	local begun_ms wait
 	sleeps_on || return
-	wait=$((waits_ms))
+	wait=$waits_ms
 	if ((wait > 0 && wait < 10000)); then
 		now_ms begun_ms
 		until now_ms ms && ((ms > begun_ms + wait)); do
@@ -537,7 +537,7 @@ run() {
 }
 
 # ends_with STATUS
-ends_with() { ((status == $1)); }
+ends_with() { [[ $status ]] && ((status == $1)); }
 
 # printed PATTERN: has the program printed a line like this?
 printed() {

@@ -67,3 +67,14 @@ discard() {
 	done
 	rmdir -- "$folder"
 }
+
+# exercise_flags COMPILER: prints the flags for exercises. A program that writes behind a buffer on
+# the stack is ended, even if that does no harm. A variable that is not initialised must not be zero
+# by luck, so it is filled with a pattern, if the compiler can do that.
+exercise_flags() {
+	local fill=-ftrivial-auto-var-init=pattern
+	if ! "$1" "$fill" -E -x c /dev/null >/dev/null 2>&1; then
+		fill=''
+	fi
+	echo "-std=c11 -D_GNU_SOURCE -fstack-protector-strong $fill"
+}

@@ -21,7 +21,7 @@ account() {
 	elif [[ $timed_out ]] && (($(wc -c <"$out") >= output * 1024)); then
 		message="stopped: it printed more than $output KiB, and went on for $deadline s"
 	elif [[ $timed_out && ! $stalled ]] && ((used_up)); then
-		message="stopped: its runs together may take $((share / 1000)) s, and took more"
+		message="stopped: its runs have used up the $((share / 1000)) s that they may take together"
 	elif [[ $timed_out ]]; then
 		message="stopped: ${stalled:-it still ran after $deadline s}"
 	elif ((status == 153)); then

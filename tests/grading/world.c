@@ -332,12 +332,29 @@ static int place_of(int fd)
 	return fd >= 0 && fd < DESCRIPTORS ? open_there[fd] : 0;
 }
 
+/* End the program: what it does would not be seen. */
+static void give_up(const char *why)
+{
+	(void)!write(STDERR_FILENO, why, strlen(why));
+	_exit(126);
+}
+
 /*
  * A constructor runs before main(). tcc, which compiles this file on the web
  * site, does not know that attribute; there the first verb calls this.
  */
 __attribute__((constructor)) static void read_settings(void)
 {
+	static const struct {
+		const char *name, *format;
+		void *to;
+	} numbers[] = {
+		{ "spread", "%d", &spread }, { "spoil", "%d", &spoils },
+		{ "late", "%d", &late }, { "lag", "%d", &lag },
+		{ "reason", "%d", &reason }, { "v1", "%u", &v1_net },
+		{ "sent", "%u", &sent }, { "received", "%u", &received },
+		{ "peer", "%x", &peer }, { "key", "%llu", &key },
+	};
 	static bool begun;
 	char name[32];
 	FILE *file;
@@ -347,13 +364,16 @@ __attribute__((constructor)) static void read_settings(void)
 	begun = true;
 	file = fdopen(SETTINGS, "r");
 	if (!file)
-		_exit(126);
+		give_up("a program that another one has started cannot be"
+			" checked\n");
 	while (fscanf(file, "%31s", name) == 1) {
 		int read = 0;
 
-		if (strcmp(name, "spread") == 0) {
-			read = fscanf(file, "%d", &spread);
-		} else if (strcmp(name, "closed") == 0) {
+		for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+			if (strcmp(name, numbers[i].name) == 0)
+				read = fscanf(file, numbers[i].format,
+					      numbers[i].to);
+		if (strcmp(name, "closed") == 0) {
 			read = fscanf(file, "%63s %63s %d", closed[0],
 				      closed[1], &closed_err) == 3;
 		} else if (strcmp(name, "three-ports") == 0) {
@@ -361,28 +381,10 @@ __attribute__((constructor)) static void read_settings(void)
 			for (int i = 0; i < WITH_THREE; i++)
 				read &= fscanf(file, "%63s",
 					       with_three_ports[i]) == 1;
-		} else if (strcmp(name, "spoil") == 0) {
-			read = fscanf(file, "%d", &spoils);
-		} else if (strcmp(name, "v1") == 0) {
-			read = fscanf(file, "%u", &v1_net);
-		} else if (strcmp(name, "late") == 0) {
-			read = fscanf(file, "%d", &late);
-		} else if (strcmp(name, "lag") == 0) {
-			read = fscanf(file, "%d", &lag);
-		} else if (strcmp(name, "reason") == 0) {
-			read = fscanf(file, "%d", &reason);
-		} else if (strcmp(name, "peer") == 0) {
-			read = fscanf(file, "%x", &peer);
-		} else if (strcmp(name, "sent") == 0) {
-			read = fscanf(file, "%u", &sent);
 		} else if (strcmp(name, "slots") == 0) {
 			read = fscanf(file, "%u %u", &slots, &in_all) == 2;
-		} else if (strcmp(name, "received") == 0) {
-			read = fscanf(file, "%u", &received);
 		} else if (strcmp(name, "wait") == 0) {
 			read = fscanf(file, "%24s", strchr(wait_file, '\0'));
-		} else if (strcmp(name, "key") == 0) {
-			read = fscanf(file, "%llu", &key);
 		} else if (strcmp(name, "failing") == 0) {
 			read = fscanf(file, "%31s %d %d", failing.verb,
 				      &failing.from, &failing.err) == 3;
@@ -393,16 +395,9 @@ __attribute__((constructor)) static void read_settings(void)
 				sizes++;
 		}
 		if (read != 1)
-			_exit(126);
+			give_up("the grader's settings cannot be read\n");
 	}
 	fclose(file);
-}
-
-/* End the program: what it does would not be seen. */
-static void give_up(const char *why)
-{
-	(void)!write(STDERR_FILENO, why, strlen(why));
-	_exit(126);
 }
 
 /*

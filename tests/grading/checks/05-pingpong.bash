@@ -19,7 +19,7 @@ until_connected() {
 	expect 05.2 "a message came, and its receive failed: is its SGE right?" not_failed || return
 	expect 05.1 "the queue pair should be in RTS" has state RTS &&
 		expect 05.1 "it should be connected to the peer's queue pair" right_peer &&
-		expect 05.1 "rq_psn should be the peer's PSN, and sq_psn our own" "$1" &&
+		expect 05.1 "rq_psn should be the peer's PSN, and sq_psn the one that you told it" "$1" &&
 		expect 05.1 "path_mtu should be IBV_MTU_1024" right_mtu && ok 05.1 || return
 	expect 05.2 "a receive should fill the slot that its wr_id names: $2 bytes" right_receives "$2"
 }

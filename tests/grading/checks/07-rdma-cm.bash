@@ -58,7 +58,7 @@ ask_one_who_refuses() {
 	if ((status != 1)); then fail 07.4; fi
 }
 
-# refuses VERSION: does our server, which has another one? Some have the text of the given client.
+# refuses VERSION: does the program, a server of another one? Some clients have the given text.
 refuses() {
 	if (($1 & 1)); then be_asked "$1" given; else be_asked "$1" hello; fi
 	expect 07.5 "a server of $version accepted version $1" test "${said%% *}" != accepted &&
@@ -67,7 +67,7 @@ refuses() {
 			said_is "rejected 28 hello $version?( with*)" # a refusal may have any text
 }
 
-# accepts: does our server accept a client of its own version, and end?
+# accepts: does the program, a server, accept a client of its own version, and end?
 accepts() {
 	be_asked "$version" hello
 	expect 07.5 "a server should accept its version" said_is "accepted hello $version*" || return
