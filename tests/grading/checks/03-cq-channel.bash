@@ -120,9 +120,9 @@ the_errors() {
 	# The second completion is the first of many, and not the last one that a poll has taken.
 	random nth 3 4 && shuffle order '1 arm ibv_req_notify_cq 1' "3 drain completion "{2,"$nth"} \
 		'3 drain ibv_poll_cq '{1,2} # next_event() last: before, it is seen whether 03.5 is wrong
-	for what in "${order[@]}" '2 next_event ibv_get_cq_event 1' '4 take_all '{completion,ibv_req_notify_cq,ibv_get_cq_event}' 2'; do
-		read -r check function verb what <<<"$what"
-		fails "$verb" "$what" 5
+	for what in "${order[@]}" '2 next_event ibv_get_cq_event 1' \
+		'4 take_all '{completion,ibv_req_notify_cq,ibv_get_cq_event}' 2'; do
+		read -r check function verb what <<<"$what" && fails "$verb" "$what" 5
 		begin $((sizes[3] + 2))
 		if ((check < 4)); then at arming && go && at armed; else one_by_hand && at arming; fi &&
 			burst "${sizes[3]}" && go

@@ -23,7 +23,7 @@ check_write() {
 	until_peer all && at answered && look_at_queues
 	if [[ ! $status ]]; then finish; fi
 	{ printed 'TODO 06.2 not *' || expect 06.1 "the peer could not write" peer_said 'written*'; } &&
-		expect 06.1 "the peer should have no right but to write" may_only_write && ok 06.1 || return
+		expect 06.1 "the peer should only be allowed to write" may_only_write && ok 06.1 || return
 	expect 06.2 "it printed an immediate value that the peer did not send" takes_nonces &&
 		expect 06.2 "the peer has written, and no immediate value was taken" test "$got" &&
 		expect 06.2 "each receive that is used up should be posted again, once" reposts || return
@@ -47,7 +47,7 @@ check_lock() {
 	local number held='' i n taken_before=0
 	peer lock "$1" && until_peer_listens
 	start exercise lock "$1" "$2" 10.9.0.1
-	reach 06.4 tried && expect 06.1 "the peer should have no right but to write" may_only_write || return
+	reach 06.4 tried && expect 06.1 "the peer should only be allowed to write" may_only_write || return
 	kernel qp && field lqpn "${objects[0]:-}"
 	printf -v number 0x%x "${value:-0}"
 	until_peer 'held *' && held=${reply#held }
