@@ -47,7 +47,7 @@ check_lock() {
 	local number held='' i n taken_before=0
 	peer lock "$1" && until_peer_listens
 	start exercise lock "$1" "$2" 10.9.0.1
-	reach 06.4 tried && expect 06.1 "the peer should only be allowed to write" may_only_write || return
+	reach 06.4 tried && expect 06.1 "the peer should only be able to write" may_only_write || return
 	kernel qp && field lqpn "${objects[0]:-}"
 	printf -v number 0x%x "${value:-0}"
 	until_peer 'held *' && held=${reply#held }
