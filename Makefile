@@ -110,14 +110,21 @@ define wire_rules
 .PHONY: wire-$1
 wire-$1: $(OUT)/$3
 	$$(Q)tests/lab/packages wire
-	$$(Q)tests/lab/wire $$(if $$(LOSS),--loss $$(LOSS)) $$(if $$(DELAY),--delay $$(DELAY)) \
-		--out $$(BUILD)/wire/$1 $$< -n $$(if $$(LOSS),10,3) $$(ARGS)
+	$$(Q)tests/lab/wire $$(if $$(LOSS),--loss "$$(LOSS)") $$(if $$(DELAY),--delay "$$(DELAY)") \
+		--out $$(BUILD)/wire/$1 $$< $(if $(filter-out %/sync_ping,$3),-n $$(if $$(LOSS),10,3)) \
+		$$(ARGS)
+endef
+define no_wire_rules
+.PHONY: wire-$1
+wire-$1:
+	@echo "$3 is not a program with two sides, so it sends nothing over a wire" >&2; exit 2
 endef
 chapter_rules = $(if $(filter-out $(call names_of,$1),$(PROGRAM)),no_program_rules,run_rules)
 $(foreach c,$(chapters),$(if $(call main_source,$c),$(eval $(call $(call chapter_rules,$c),$(call \
 	number,$c),$c,$(call asked_for,$c),$(call has_two_sides,$(call asked_for,$c))))))
-$(foreach c,$(chapters),$(if $(call has_two_sides,$(call main_program,$c)),$(eval $(call \
-	wire_rules,$(call number,$c),$c,$(call main_program,$c)))))
+$(foreach c,$(chapters),$(eval $(call \
+	$(if $(call has_two_sides,$(call asked_for,$c)),wire_rules,no_wire_rules),$(call \
+	number,$c),$c,$(call asked_for,$c))))
 
 .PHONY: lab-shell softroce-up softroce-down doctor
 lab-shell: | packages ## a shell in a guest with a Soft-RoCE device
@@ -323,4 +330,4 @@ $(OUT)/flags: FORCE
 FORCE:
 
 .PRECIOUS: $(OUT)/%.o
--include $(programs:%=%.d) $(peer:=.d) $(common:.o=.d)
+-include $(wildcard $(OUT)/*/*.d $(OUT)/tests/*/*.d)

@@ -856,7 +856,7 @@ make_up_checks() {
 	run -2 limited make grade SUBMISSION="$scratch/$name/none"
 	assert_line "grade: SUBMISSION=$scratch/$name/none: no such folder"
 	run -2 limited make grade-all SUBMISSIONS="$scratch/$name/none"
-	assert_line --partial "SUBMISSIONS=$scratch/$name/none:"
+	assert_line --partial "SUBMISSIONS=$scratch/$name/none is not a folder"
 	SUBMISSION="$scratch/$name/none" run -2 limited make grade
 	assert_line "grade: SUBMISSION=$scratch/$name/none: no such folder"
 	run -0 limited make grade-all SUBMISSIONS="$scratch/$name" RESULTS="$scratch/to $name"
@@ -960,6 +960,12 @@ make_up_checks() {
 	assert_line "grade-all: not taken, because it is a link: '$class/eve'"
 	assert_line --regexp '^eve +error +null +null'
 	rm "$class/eve"
+
+	# Who has another name now has one line.
+	mv "$class/zoe" "$class/zoey"
+	run -0 limited "$project/tests/grading/grade-all" "$class" "$scratch/out"
+	assert_line --regexp "^zoey +fail +20 "
+	refute_line --regexp '^zoe '
 
 	# Other checks: all of them.
 	echo others >"$scratch/out/.checks"

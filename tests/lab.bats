@@ -167,6 +167,9 @@ RoCE v2"
 }
 
 @test "run: --mtu sets the interface's" {
+	run -125 limited "$lab" run --mtu 99999 -- true
+	assert_line --partial 'mtu greater than device maximum'
+	refute_line --partial 'not usable'
 	run -0 limited "$lab" run --mtu 4200 -- cat /sys/class/net/eth0/mtu
 	assert_output 4200
 }

@@ -128,6 +128,10 @@ bare_path() {
 		run -2 make run-98 PROGRAM="$name"
 		assert_line "there is no program $name in 98-two; choose one of: both_sides two"
 	done
+	run -2 make wire-98
+	assert_line '98-two/two is not a program with two sides, so it sends nothing over a wire'
+	run -0 make -n wire-98 PROGRAM=both_sides
+	assert_line --regexp '/wire .*/98-two/both_sides '
 }
 
 # bats test_tags=long
@@ -143,6 +147,10 @@ bare_path() {
 	assert_line '  CC    build/05-pingpong/pingpong.o'
 	assert_line '  CC    build/common/exchange.o'
 	refute_line '  CC    build/common/error.o'
+	run -0 make build/03-cq-channel/exercise
+	touch common/options.h
+	run -0 make build/03-cq-channel/exercise
+	assert_line '  CC    build/03-cq-channel/exercise.o'
 	run -0 make clean
 	[[ ! -e build ]]
 }

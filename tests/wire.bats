@@ -127,7 +127,7 @@ drawn() {
 
 @test "wire: a program that sends nothing has no diagram, and that is a failure" {
 	LIMIT=100 run -1 limited "$project/tests/lab/wire" --out "$dir/none" /bin/true
-	assert_line "wire: no RoCE packet crossed the wire; the capture: $dir/none.pcap"
+	assert_line "wire: there is no RoCE packet in the capture $dir/none.pcap"
 	LIMIT=100 run -3 limited "$project/tests/lab/wire" --out "$dir/none" sh -c 'exit 3'
 }
 
