@@ -965,7 +965,7 @@ static int obey(struct guest *g)
 		end_command(g, g->in.data[0]);
 		break;
 	case FRAME_FAILED:
-		/* The guest has answered, so it would fail after a boot, too. */
+		/* It has answered, so it would fail after a boot, too. */
 		g->restored = false;
 		lose(g, (char *)g->in.data);
 		break;
