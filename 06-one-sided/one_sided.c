@@ -5,9 +5,8 @@
  * The initiator reads, writes and changes that memory. At first it wakes the
  * target after each operation, so that you can see what the memory holds.
  *
- * New since chapter 05: the initiator chooses the address in the target's
- * memory. So the target tells that address and its rkey, and permits the
- * access twice: in the memory region and in the queue pair.
+ * New since chapter 05: the target tells the initiator an address and an rkey,
+ * and permits the access twice: in the memory region and in the queue pair.
  *
  * Sides: server and client; make run-06 starts both
  *
@@ -15,6 +14,7 @@
  *	one_sided 10.9.0.1		the client is the initiator
  *
  *	$ one_sided
+ *	...
  *	WRITE               number 100, "initiator's text,", no completion
  *	...
  *	slept 0.63 s, and used 0.08 ms of CPU time

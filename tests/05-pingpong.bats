@@ -689,7 +689,7 @@ serves_real_client() {
 	if ((most < 1 << 30)); then
 		run -1 limited "$ours" -s $((most + 1))
 		assert_line "pingpong: -s $((most + 1)) is more than this device can do"
-		assert_line --partial "hint: $most is the most"
+		assert_line --partial "hint: give at most $most;"
 	fi
 	run -1 limited "$tool" -r 1000000
 	assert_line 'rc_pingpong: -r 1000000 is more than this device can do'

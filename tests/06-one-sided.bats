@@ -205,7 +205,7 @@ WRITE_WITH_IMM      number 7, \"initiator's text,\""
 @test "fence: a server that dies is noticed" {
 	start_server "$fence" -n 1000000
 	start_client "$fence" -n 1000000 localhost
-	eventually grep -q '^in order' "$client_out"
+	eventually grep -q '^promised byte order' "$client_out"
 	sleep 0.5
 	pkill -KILL -P "$server"
 	client_ends_with 1
