@@ -695,7 +695,7 @@ serves_real_client() {
 	assert_line 'rc_pingpong: -r 1000000 is more than this device can do'
 	run -1 limited "$ours" -m 2048
 	assert_line 'pingpong: -m 2048 is more than this device can do'
-	assert_line --partial 'hint: 1024 is the most'
+	assert_line --partial 'hint: give at most 1024;'
 }
 
 @test "memlock: too little for the buffer is explained" {
