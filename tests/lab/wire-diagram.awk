@@ -63,7 +63,7 @@ BEGIN {
 	split("invalid request,remote access,remote operation", nak, ",")
 	nak[0] = "PSN sequence"
 	split("REQ,MRA,REJ,REP,RTU,DREQ,DREP", names, ",")
-	for (i in names) cm["0x001" i - 1] = "CM " names[i]
+	for (i in names) cm["0x001" (i - 1)] = "CM " names[i]
 }
 
 {
