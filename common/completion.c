@@ -20,8 +20,9 @@ static const char *usual_cause(enum ibv_wc_status status)
 	case IBV_WC_LOC_LEN_ERR:
 	case IBV_WC_LOC_QP_OP_ERR:
 		return "the message was longer than the receive, an SGE has a "
-		       "wrong lkey or is outside its memory region, or the "
-		       "port went down";
+		       "wrong lkey, is outside its memory region or may not be "
+		       "written (IBV_ACCESS_LOCAL_WRITE), or the port went "
+		       "down";
 	case IBV_WC_REM_OP_ERR:
 		return "the message was longer than the receive, or the peer "
 		       "ended while it came: look at its output";

@@ -22,9 +22,10 @@ struct settings {
 };
 
 /*
- * Fill in @settings from the command line. @more is a table of further options
- * that the program has, or NULL. Returns 0, or -1 after an error message; then
- * exit with EXIT_USAGE.
+ * Fill in @settings: the defaults, and what the command line has. @more is a
+ * table of further options that the program has, or NULL. One argument that is
+ * not an option is accepted: the server. Returns 0, or -1 after an error
+ * message; then exit with EXIT_USAGE.
  */
 int settings_parse(int argc, char *argv[], struct settings *settings,
 		   const struct option_spec *more);
