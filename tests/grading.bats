@@ -697,7 +697,7 @@ make_up_checks() {
 @test "grade: if a program ends the guest, or stops it, another guest checks what is left" {
 	copy_tree
 	# 01 does no harm the second time; 03 and 05 do, each time.
-	make_up_checks '[[ -e $build/once ]] || { : >"$build/once"; echo c >/proc/sysrq-trigger; }
+	make_up_checks '[[ -e $folder/once ]] || { : >"$folder/once"; echo c >/proc/sysrq-trigger; }
 		ok 01.1; ok 01.2' 'ok 02.1; ok 02.2' 'echo c >/proc/sysrq-trigger' 'ok 04.1; ok 04.2' \
 		'ok 05.1; pkill -STOP -f tests/grading/runner' 'ok 06.1; ok 06.2'
 	sed -i 's/^most_silent=.*/most_silent=10/' tests/grading/grade
@@ -787,7 +787,7 @@ make_up_checks() {
 	[[ ! -e $scratch/results ]]
 	touch "$scratch/results"
 	run -2 limited "$grade" --results "$scratch/results"
-	assert_output "grade: $scratch/results exists, but is not a folder: choose another one"
+	assert_output "grade: $scratch/results exists, but is not a folder: choose another one with --results"
 }
 
 @test "grade: with the disk full, the results of last time stay" {
