@@ -323,8 +323,10 @@ ends_there() {
 # must_heed ID WHY VERB CALL PATTERN PROGRAM ARG...: makes this call of the verb fail in a run of its
 # own, if need be with a peer, whose arguments are in `beside`, and with a command `on_the_way`, for
 # which the run waits. The check ID has failed with WHY if ends_there() does not hold for PATTERN.
-# Nobody knows which error it is; in WHY and in PATTERN, ERROR is its name.
+# Nobody knows which error it is; in WHY and in PATTERN, ERROR is its name. A check that has failed
+# already needs no more runs: they would use up the time of the others.
 must_heed() {
+	[[ ${verdict[$1]:-pass} == pass ]] || return 0
 	local id=$1 why=$2 verb=$3 call=$4 pattern=$5
 	local progress_function=wakes deadline=5 patience=3000 errors=()
 	# None after which a program may try again: that can take it as long as any wait. And none that

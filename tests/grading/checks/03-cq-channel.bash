@@ -106,7 +106,7 @@ the_last() {
 	until_called arm $((${#calls[@]} + 1)) && hold_arming && burst 1
 	expect 03.4 "after an event the queue was empty: arm it again" comes_to_arming && burst 1
 	let_go
-	expect 03.4 "no event comes for a message before the arming: drain again" takes_the_end &&
+	expect 03.4 "drain after the arming, and sleep only while messages are missing" takes_the_end &&
 		deadline=5 expect 03.5 "$hangs" at clean
 	unset 'world[late]' && deadline=5
 	begin 2 && at arming && go && at armed && burst 2 && go && at drained && go

@@ -87,7 +87,7 @@ reads_back() {
 		((received[i] = (psn[1 - i] + world[received]) & 0xffffff))
 	done
 	printf -v line '0x%06x, rq_psn 0x%06x' "${sent[0]}" "${received[0]}"
-	expect 04.4 "it should print A: state 3, sq_psn $line" \
+	expect 04.4 "it should ask for all three, and print A: state 3, sq_psn $line" \
 		read_back A "${sent[0]}" "${received[0]}" "${psn[@]:0:2}" &&
 		expect 04.4 "it should print such a line for B, too, with the PSNs of B" \
 			read_back B "${sent[1]}" "${received[1]}" "${psn[1]}" "${psn[0]}"
