@@ -61,10 +61,10 @@ static int connect_to_itself(struct ibv_qp *qp, int port_num,
 				      .sgid_index = gid->gid_index } },
 		.path_mtu = port->active_mtu,
 		/* timeout and min_rnr_timer are codes, not milliseconds. */
-		.timeout = 14,		/* no answer: send again in 67 ms, */
-		.retry_cnt = 6,		/* up to six times */
-		.min_rnr_timer = 12,	/* no receive: again in 0.64 ms, */
-		.rnr_retry = 3,		/* up to three times */
+		.timeout = 14,		/* send again after 67 ms with no ACK */
+		.retry_cnt = 6,		/* do so six times at most */
+		.min_rnr_timer = 12,	/* no receive: again after 0.64 ms */
+		.rnr_retry = 3,		/* do so three times at most */
 	};
 
 	if (failed(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT |

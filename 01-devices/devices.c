@@ -78,7 +78,8 @@ static enum rank rank_of(const struct ibv_gid_entry *entry)
  * Read the GID table of a port, which has @size entries, and put those that are
  * in use into @gids. Returns how many they are, or -1 after an error message.
  *
- * Only the first GID_INDEXES entries are read: no other can be used.
+ * Only the first GID_INDEXES entries are read, because a queue pair names its
+ * GID by an index of 8 bits (sgid_index).
  */
 static int read_gids(struct ibv_context *context, int port, int size,
 		     struct ibv_gid_entry gids[GID_INDEXES])

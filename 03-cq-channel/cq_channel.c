@@ -72,7 +72,7 @@
 #define LATE_MESSAGES 3
 #define PAUSE_MS 50
 
-/* If no event comes for so long, something is wrong. */
+/* If no event has come by then, something is wrong. */
 #define DEADLINE_MS 3000
 
 /* What has happened so far. */

@@ -52,10 +52,10 @@ static inline int loopback_connect(struct ibv_qp *qp, int port_num)
 		.port_num = port_num,
 		.dest_qp_num = qp->qp_num,
 		.ah_attr = { .port_num = port_num },
-		.timeout = 14,		/* no answer: send again in 67 ms, */
-		.retry_cnt = 6,		/* up to six times */
-		.min_rnr_timer = 12,	/* no receive: again in 0.64 ms, */
-		.rnr_retry = 6,		/* up to six times */
+		.timeout = 14,		/* send again after 67 ms with no ACK */
+		.retry_cnt = 6,		/* do so six times at most */
+		.min_rnr_timer = 12,	/* no receive: again after 0.64 ms */
+		.rnr_retry = 6,		/* do so six times at most */
 	};
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;

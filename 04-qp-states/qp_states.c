@@ -87,8 +87,8 @@ struct end {
 static int create(struct end *end, struct ibv_pd *pd, struct ibv_cq *cq)
 {
 	struct ibv_qp_init_attr init = {
-		.send_cq = cq,		/* completions of sends go here, */
-		.recv_cq = cq,		/* and those of receives, too */
+		.send_cq = cq,		/* where sends complete */
+		.recv_cq = cq,		/* where receives complete */
 		.cap = {		/* at least this much is granted */
 			.max_send_wr = QUEUE_SIZE,
 			.max_recv_wr = QUEUE_SIZE,
@@ -189,8 +189,8 @@ static int to_rts(const struct end *end)
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = end->psn,
-		.timeout = 14,		/* wait 4.096 us * 2^14 = 67 ms, */
-		.retry_cnt = 6,		/* then send again, six times */
+		.timeout = 14,		/* send again after 67 ms with no ACK */
+		.retry_cnt = 6,		/* do so six times at most */
 		.rnr_retry = 7,		/* no receive there: try for ever */
 		.max_rd_atomic = 1,
 	};

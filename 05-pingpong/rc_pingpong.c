@@ -84,7 +84,7 @@ static int parse_options(int argc, char *argv[], struct settings *opt,
 	return settings_parse(argc, argv, opt, specs);
 }
 
-/* 2. Can the device keep so many receives, and a CQ for all of them? */
+/* 2. Can the device keep rx_depth receives, and a CQ for all of them? */
 static int check_depth(struct ibv_context *context, const struct more *more)
 {
 	struct ibv_device_attr device;

@@ -41,7 +41,7 @@ struct side {
 	const struct settings *opt;
 	int depth;		/* -t, sends under way at a time */
 	int receives;		/* -r, receives kept posted by the server */
-	int every;		/* -q, one of so many sends is signaled */
+	int every;		/* -q, one of this many sends is signaled */
 	struct pattern pattern;
 	int sock;
 	struct ibv_qp *qp;
