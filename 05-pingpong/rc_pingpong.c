@@ -397,7 +397,7 @@ static int transfer(struct ibv_qp *qp, const struct ibv_mr *mr,
 
 			last = now;
 			now = clock_ns(CLOCK_MONOTONIC);
-			/* The first message to the server is no answer. */
+			/* The first message to the server answers nothing. */
 			if (client || compared > 0)
 				histogram_add(&trips, now - last);
 			if (compare(pattern, mr, message.byte_len, compared,
