@@ -637,7 +637,7 @@ serves_real_client() {
 	assert_line --partial ': ENOMEM (Cannot allocate memory)'
 	run -1 with_shim bad_luck poll "$ours"
 	assert_line 'pingpong: poll: ENOMEM (Cannot allocate memory)'
-	refute_line --partial 'hint: start one'
+	refute_line --partial 'hint: start the client'
 	shim_with bad_luck accept
 	start_server "${shimmed[@]}" "$ours"
 	until_listening

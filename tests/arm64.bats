@@ -80,5 +80,5 @@ setup() {
 	LAB_ROOT=$BATS_TEST_TMPDIR/root run -125 limited "$lab" run -- true
 	assert_line --partial 'no kernel with rdma_rxe in its boot/'
 	RDMA=host run -125 "$lab" auto -- true
-	assert_output --partial "RDMA=host, but LAB_ROOT"
+	assert_output --partial "RDMA=host asks for this machine and LAB_ROOT for a guest"
 }

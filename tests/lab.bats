@@ -724,7 +724,7 @@ hanging_kvm() {
 	run -4 limited "$lab" pair -- sh -c 'exit 4' -- true
 	run -5 limited "$lab" pair -- true -- sh -c 'exit 5'
 	run -125 limited "$lab" pair -- true
-	assert_output --partial 'pair: two commands'
+	assert_output --partial 'pair needs two commands'
 }
 
 @test "pair: the client starts when the server listens" {
