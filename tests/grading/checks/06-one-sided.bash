@@ -23,7 +23,7 @@ check_write() {
 	until_peer all && at answered && look_at_queues
 	if [[ ! $status ]]; then finish; fi
 	{ printed 'TODO 06.2 not *' || expect 06.1 "the peer could not write" peer_said 'written*'; } &&
-		expect 06.1 "the peer should only be allowed to write" may_only_write && ok 06.1 || return
+		expect 06.1 "the peer should only be able to write" may_only_write && ok 06.1 || return
 	expect 06.2 "it printed an immediate value that the peer did not send" takes_nonces &&
 		expect 06.2 "the peer has written, and no immediate value was taken" test "$got" &&
 		expect 06.2 "each receive that is used up should be posted again, once" reposts || return

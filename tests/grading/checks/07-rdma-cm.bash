@@ -58,7 +58,7 @@ ask_one_who_refuses() {
 	if ((status != 1)); then fail 07.4; fi
 }
 
-# refuses VERSION: does the program, a server of another one? Some clients have the given text.
+# refuses VERSION: does the program, a server, refuse a client with VERSION?
 refuses() {
 	if (($1 & 1)); then be_asked "$1" given; else be_asked "$1" hello; fi
 	expect 07.5 "a server of $version accepted version $1" test "${said%% *}" != accepted &&
