@@ -153,7 +153,7 @@ serve-web: web ## shows that site on localhost; PORT=8000
 
 ##@ Exercises: exercise.c and broken.c of chapter NN
 # check-03 checks the exercises of chapter 03, as often as you like.
-exercises := $(patsubst tests/grading/checks/%.bash,%,$(wildcard tests/grading/checks/*.bash))
+exercises := $(patsubst tests/grading/checks/%,%,$(wildcard tests/grading/checks/*))
 # $1: the number; $2: the folder.
 define exercise_rules
 .PHONY: check-$1 try-$1 hint-$1 diff-$1 reset-$1

@@ -40,7 +40,7 @@ assert_valid() {
 }
 
 # What all checks together are worth.
-all_points() { awk '$1 == "points" { sum += $3 } END { print sum }' "$project"/tests/grading/checks/*.bash; }
+all_points() { awk '$1 == "points" { sum += $3 } END { print sum }' "$project"/tests/grading/checks/*/*.bash; }
 
 message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/grade.json"; }
 
@@ -60,17 +60,16 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "exercises: three to six TODOs, each with a check, points, and three or four hints" {
 	local checks chapter todos ids id
-	for checks in tests/grading/checks/*.bash; do
+	for checks in tests/grading/checks/*; do
 		chapter=${checks##*/}
-		chapter=${chapter%.bash}
 		todos=$(grep -oE 'TODO [0-9]{2}\.[0-9]:' "$chapter/exercise.c" | grep -oE '[0-9.]+')
-		ids=$(sed -n 's/^points \([0-9.]*\) [1-9][0-9]* exercise .*/\1/p' "$checks")
+		ids=$(sed -n 's/^points \([0-9.]*\) [1-9][0-9]* .*/\1/p' "$checks/exercise.bash")
 		assert_equal "$todos" "$ids"
 		assert [ "$(wc -l <<<"$ids")" -ge 3 ]
 		assert [ "$(wc -l <<<"$ids")" -le 6 ]
-		for id in $(sed -n 's/^points \([0-9.]*\) .*/\1/p' "$checks"); do
+		for id in $(sed -n 's/^points \([0-9.]*\) .*/\1/p' "$checks"/*.bash); do
 			run awk -v id="$id" '/^## / { here = $2 == id } here && /^[1-9]\. / { printf $1 }' \
-				"tests/grading/checks/$chapter.hints.md"
+				"$checks/hints.md"
 			assert_output --regexp '^1\.2\.3\.(4\.)?$'
 		done
 	done
@@ -78,7 +77,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 @test "exercises: a file of checks has at most 150 lines of 100 columns" {
 	local file
-	for file in tests/grading/checks/*.bash; do
+	for file in tests/grading/checks/*/*.bash; do
 		assert [ "$(wc -l <"$file")" -le 150 ]
 		run -1 grep -n '.\{101\}' <(expand -t 4 "$file")
 	done
@@ -145,7 +144,7 @@ message() { jq -r --arg id "$2" '.tests[] | select(.id == $id) | .message' "$1/g
 
 # Chapter 02 gets four hints for its first check and three for the second.
 write_hints() {
-	cat >tests/grading/checks/02-context-pd-mr.hints.md <<-'END'
+	cat >tests/grading/checks/02-context-pd-mr/hints.md <<-'END'
 		# Hints
 
 		## 02.1 the letters become access flags
@@ -360,7 +359,7 @@ write_hints() {
 	assert_line --regexp "^total +0/$(all_points) "
 	assert_valid "$scratch/results"
 	assert_equal "$(jq -r '.tests[].id' "$scratch/results/grade.json")" \
-		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/grading/checks/*.bash | sort)"
+		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/grading/checks/*/*.bash | sort)"
 	# Each broken.c that hangs is told how.
 	run message "$scratch/results" 03.6
 	assert_output --partial 'stopped: it slept, and nothing woke it up; last line: round 1'
@@ -423,7 +422,7 @@ write_hints() {
 	assert_line --regexp "^total +$(($(all_points) - 20 - 16 - 16 - 3))/$(all_points) "
 	assert_valid "$scratch/results"
 	assert_equal "$(jq -r '.tests[].id' "$scratch/results/grade.json")" \
-		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/grading/checks/*.bash | sort)"
+		"$(sed -n 's/^points \([0-9.]*\) .*/\1/p' tests/grading/checks/*/*.bash | sort)"
 	assert_equal "$(jq '[.tests[] | select(.message == "" and .status != "pass")] | length' \
 		"$scratch/results/grade.json")" 0
 	run message "$scratch/results" 01.1
@@ -660,11 +659,11 @@ make_up_checks() {
 	for body; do
 		((number += 1))
 		chapter=0$number-made-up
-		mkdir -p "$scratch/in/$chapter" "$chapter"
+		mkdir -p "$scratch/in/$chapter" "$chapter" "tests/grading/checks/$chapter"
 		cp 01-devices/exercise.c "$scratch/in/$chapter"
-		printf 'points 0%s.1 7 exercise "the first" page\npoints 0%s.2 3 exercise "the second" page\n' \
-			"$number" "$number" >"tests/grading/checks/$chapter.bash"
-		printf 'check_exercise() {\n%s\n}\n' "$body" >>"tests/grading/checks/$chapter.bash"
+		printf 'points 0%s.1 7 "the first" page\npoints 0%s.2 3 "the second" page\n' \
+			"$number" "$number" >"tests/grading/checks/$chapter/exercise.bash"
+		printf 'check_exercise() {\n%s\n}\n' "$body" >>"tests/grading/checks/$chapter/exercise.bash"
 	done
 }
 
@@ -723,7 +722,7 @@ make_up_checks() {
 			: >"$log/again"
 			start broken; until_line never; fail 01.1
 		fi' 'ok 02.1; ok 02.2' 'ok 03.1; ok 03.2'
-	sed -i 's/exercise/broken/' tests/grading/checks/01-made-up.bash
+	(cd tests/grading/checks/01-made-up && mv exercise.bash broken.bash && sed -i s/exercise/broken/ broken.bash)
 	rm "$scratch/in/01-made-up/exercise.c"
 	printf '#include <unistd.h>\nint main(void) { pause(); }\n' >"$scratch/in/01-made-up/broken.c"
 	make -s build/tests/grading/peer
@@ -829,8 +828,9 @@ make_up_checks() {
 			int main(void) { puts("it works"); return 0; }
 		END
 		cp "$chapter/exercise.c" "tests/grading/solutions/$chapter.c"
-		cat >"tests/grading/checks/$chapter.bash" <<-END
-			points $number.1 7 exercise 'says that it works' 'man 3 puts'
+		mkdir "tests/grading/checks/$chapter"
+		cat >"tests/grading/checks/$chapter/exercise.bash" <<-END
+			points $number.1 7 'says that it works' 'man 3 puts'
 			check_exercise() {
 				run exercise
 				if printed 'it works'; then ok $number.1; else fail $number.1; fi
@@ -1077,10 +1077,10 @@ make_up_checks() {
 	run -0 make handout DIR="$scratch/handout/"
 	cd "$scratch/handout"
 	[[ ! -e tests/grading/solutions && ! -e tests/grading/corpus && ! -e .git ]]
-	run grep -c '^4\. ' tests/grading/checks/*.hints.md
+	run grep -c '^4\. ' tests/grading/checks/*/hints.md
 	refute_line --regexp ':[1-9]'
-	diff <(cd "$project" && grep -hE '^(## |[123]\. )' tests/grading/checks/*.hints.md) \
-		<(grep -hE '^(## |[123]\. )' tests/grading/checks/*.hints.md)
+	diff <(cd "$project" && grep -hE '^(## |[123]\. )' tests/grading/checks/*/hints.md) \
+		<(grep -hE '^(## |[123]\. )' tests/grading/checks/*/hints.md)
 	run grep -rlE --include='*.[ch]' 'ifdef STARTER' .
 	assert_output ''
 	run limited make check-02 SEED=1 BUILD="$scratch/built"

@@ -1,6 +1,6 @@
-# Folders for results: sourced by grade and grade-all.
+# Folders for results, and what else several scripts of the grader need.
 #
-# These two remove only what they have written themselves. So they take a folder over only
+# grade and grade-all remove only what they have written themselves. So they take a folder over only
 # if it is empty, or has the file that marks it as made by them. And no folder for results may
 # be inside what is graded, or the other way round.
 
@@ -78,3 +78,17 @@ exercise_flags() {
 	fi
 	echo "-std=c11 -D_GNU_SOURCE -fstack-protector-strong $fill"
 }
+
+# table_of CHAPTER: prints a line for each check of the chapter's check files: the chapter, the
+# check's number, its points, its program, what is checked, and where to read; with tabs between.
+table_of() (
+	folder=${BASH_SOURCE[0]%/*}/checks/$1
+	# shellcheck disable=SC2317 # the check files call it
+	points() { printf '%s\t' "${folder##*/}" "$1" "$2" "$program" "${@:3}" && echo; }
+	for program in exercise broken; do
+		if [[ -e $folder/$program.bash ]]; then
+			# shellcheck source=/dev/null
+			source "$folder/$program.bash" || return
+		fi
+	done
+)

@@ -1,11 +1,11 @@
 # Chapter 01: devices that come and go, and whose addresses stand elsewhere each time. They are made
 # in devices.bash.
 
-points 01.1 3 exercise 'finds the ACTIVE port, or none' 'man 3 ibv_query_port'
-points 01.2 3 exercise 'recognises an IPv4 GID of RoCE v2' 'man 3 ibv_query_gid_ex'
-points 01.3 4 exercise 'finds the first IPv4 GID in a table with gaps' 'man 3 ibv_query_gid_ex'
-points 01.4 6 exercise 'chooses the device with both, closes the others' 'man 3 ibv_open_device'
-points 01.5 4 exercise 'exit status 77 when there is nothing to choose' 'man 3 ibv_get_device_list'
+points 01.1 3 'finds the ACTIVE port, or none' 'man 3 ibv_query_port'
+points 01.2 3 'recognises an IPv4 GID of RoCE v2' 'man 3 ibv_query_gid_ex'
+points 01.3 4 'finds the first IPv4 GID in a table with gaps' 'man 3 ibv_query_gid_ex'
+points 01.4 6 'chooses the device with both, closes the others' 'man 3 ibv_open_device'
+points 01.5 4 'exit status 77 when there is nothing to choose' 'man 3 ibv_get_device_list'
 
 # says DEVICE WHAT: does the program say this of it, and nothing else?
 says() {
@@ -87,7 +87,9 @@ look_at_world() {
 # nothing STATUS WHY [CONDITION]: the condition holds at the CHECKPOINT.
 nothing() {
 	start exercise && reach 01.5 chosen || return
-	if (($# == 3)); then expect 01.4 "choose() found no device: close all of them" "$3"; fi
+	if (($# == 3)); then
+		expect 01.4 "choose() found no device: close all of them" "$3"
+	fi
 	finish
 	if [[ $timed_out ]]; then fail 01.5; fi
 	expect_status 01.5 "$1" "if $2"
@@ -96,28 +98,37 @@ nothing() {
 check_exercise() {
 	local names=() interfaces=() errors=() numbers=() last old net third v1 right index
 	local error low high closed address entry
-	watch_opens && make_world && start_clock # only the program's own time counts
-	start exercise && look_at_world
+	watch_opens
+	make_world
+	start_clock # only the program's own time counts
+	start exercise
+	look_at_world
 	# In this run the guest's own device, which is the first one, can be opened, and 6 has no link.
-	closed=${world[closed]} && world[closed]="none ${closed#* }" && until_made first_ipv4
+	closed=${world[closed]}
+	world[closed]="none ${closed#* }"
+	until_made first_ipv4
 	ip link set "${interfaces[6]}" down
 	until_made grep -q DOWN "/sys/class/infiniband/${names[6]}/ports/1/state"
 	start exercise && reach 01.4 chosen &&
 		expect 01.1 "${names[6]} has one port, not ACTIVE: return 0" says 6 '0,*' &&
 		expect 01.4 "choose() should take the first with both: $device, port 1, index $index" \
 			chose "$device" 1 "$index" "$address"
-	finish && world[closed]=$closed
+	finish
+	world[closed]=$closed
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "no device has an IPv4 GID at its first ACTIVE port" only_open || return
 	# Then there is no list. ENOSYS is a kernel without RDMA. After EINTR (4) or EAGAIN (11) a
 	# program may try again.
-	random low 14 37 && random high 39 133 && shuffle numbers 3 5 {7..10}
+	random low 14 37
+	random high 39 133
+	shuffle numbers 3 5 {7..10}
 	shuffle errors EPERM\ 1 ENOENT\ 2 ENXIO\ 6 ENOMEM\ 12 EACCES\ 13 ENODEV\ 19 ENOSYS\ 38 \
 		EPROTONOSUPPORT\ 93 EOPNOTSUPP\ 95 number\ {"$low","$high","${numbers[0]}"}
 	for error in "${errors[@]}"; do
 		fails ibv_get_device_list 1 "${error#* }"
 		nothing $((${error#* } == 38 ? 77 : 1)) "ibv_get_device_list() fails: $error" || return
-	done && nothing_fails
+	done
+	nothing_fails
 	printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
 	nothing 77 "there are no devices" && ok 01.5
 }

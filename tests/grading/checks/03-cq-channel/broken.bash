@@ -1,0 +1,22 @@
+points 03.6 4 'broken.c takes all rounds' 'man 3 ibv_req_notify_cq'
+
+check_broken() {
+	local rounds nth progress_function=awake
+	watch_events
+	watch_completions
+	random rounds 17 25 # more than a queue of eight has room for
+	run broken "$rounds"
+	find_lines "all $rounds rounds"
+	if ((!${#found[@]} || status)); then
+		fail 03.6
+	fi
+	expect 03.6 "$rounds messages should be received" received "$rounds" &&
+		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&
+		expect 03.6 "one event should be taken for each message" took_events "$rounds" &&
+		expect 03.6 "all completions should be taken" told_each RECEIVED "$rounds" || return
+	((rounds += 20)) # whoever goes on has many rounds left
+	random nth 2 6
+	must_heed 03.6 "a receive has failed, and it went on" RECV "$nth" '*' broken "$rounds"
+	must_heed 03.6 "arming failed, and it went on" ibv_req_notify_cq "$nth" '*' broken "$rounds"
+	ok 03.6
+}

@@ -1,0 +1,36 @@
+points 04.6 4 'broken.c delivers its message' 'man 3 ibv_modify_qp'
+
+delivered() {
+	find_lines received
+	counted rdma_sends
+	calls_of create
+	evidence+=", exit status $status, ${#calls[@]} queue pairs"
+	((${#found[@]} && value && !status && ${#calls[@]} >= 2)) &&
+		received "${#found[@]}" && told RECEIVED
+}
+
+check_broken() {
+	local low high psn numbers
+	# What is handed out sends a PSN ahead of the one that is expected, so it ends with an error:
+	# one behind it is taken for a copy, and the program waits for ever. So that comes second.
+	random low 65536 8000000
+	random high $((low + 1)) $((low + 8000000))
+	probe create rxe_create_qp
+	watch_completions
+	for numbers in "$high $low" "$low $high"; do
+		read -ra psn <<<"$numbers"
+		start broken "${psn[0]}" "$(printf 0x%x "${psn[1]}")"
+		reach 04.6 connected || return
+		kernel qp
+		go
+		finish
+		if [[ $timed_out ]]; then
+			fail 04.6
+		fi
+		expect 04.6 "the message did not arrive" delivered &&
+			expect 04.6 "rq_psn of each should be sq_psn of the other, as in the arguments" \
+				each_expects "${psn[@]}" &&
+			expect 04.6 "each queue pair should be connected once" told_times TO_RTR 2 || return
+	done
+	ok 04.6
+}

@@ -1,0 +1,29 @@
+points 06.7 3 'broken.c writes all of the text' 'man 3 ibv_post_send'
+
+check_broken() {
+	local pieces rest size
+	random pieces 27 35
+	random rest 1 99
+	watch_registrations
+	watch_copies
+	# The last piece is the only one, or shorter than the others, and then it is not.
+	for size in "$rest" $((pieces * 1000 + 99 + rest * 9)) $((2000 + rest)) $((pieces * 1000)); do
+		start broken "$size" && reach 06.7 registered &&
+			expect 06.7 "there should be a region of $size bytes" has_region "$size" || return
+		finish
+		find_lines "arrived: $size bytes"
+		if ((!${#found[@]} || status)); then
+			fail 06.7
+		fi
+		expect 06.7 "all of the text should be written by RDMA" written "$size" || return
+		if ! waited_for_writes; then
+			fail 06.7 "it did not wait for its last WRITE"
+		elif told CHANGED; then
+			fail 06.7 "it changed bytes before their WRITE was complete"
+		fi
+	done
+	words_of WRITTEN && pieces=${#calls[@]} # as many as it asks for completions
+	must_heed 06.7 "a WRITE has failed, and it went on" WRITE 1 '*' broken "$size"
+	must_heed 06.7 "the last WRITE has failed, and it went on" WRITE "$pieces" '*' broken "$size"
+	ok 06.7
+}
