@@ -357,7 +357,7 @@ static const struct attribute port_members[] = {
 	PORT(active_width, ONE_OF, widths, "lanes in use"),
 	PORT(active_speed, ONE_OF, speeds, "speed of a lane"),
 	PORT(phys_state, ONE_OF, physical_states, "state of the physical link"),
-	PORT(link_layer, ONE_OF, link_layers, "Ethernet means RoCE"),
+	PORT(link_layer, ONE_OF, link_layers, "Ethernet: RoCE or iWARP"),
 	PORT(flags, HEX, NULL, "1: packets need a GID"),
 	{ 0 }
 };

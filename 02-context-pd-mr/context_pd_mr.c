@@ -285,7 +285,7 @@ out:
 		}
 	}
 
-	/* Not earlier: until now the device could still write to it. */
+	/* Only now: the device could still write to a registered buffer. */
 	if (buf != MAP_FAILED && munmap(buf, SIZE)) {
 		print_error(errno, "munmap");
 		status = EXIT_FAILURE;

@@ -3,9 +3,9 @@
  *
  *	broken ROUNDS
  *
- * In each round a message arrives, raises an event, and its completion is
- * taken. The program takes the first message and then sleeps for ever. The bug
- * is in this file: the messages, which loopback.h sends, do arrive.
+ * In each round a message should raise an event, and the program should take
+ * its completion. But it takes the first message and then sleeps for ever. The
+ * messages do arrive: loopback.h, which sends them, is right.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -204,7 +204,8 @@ int main(int argc, char *argv[])
 {
 	const char *name = NULL;
 	const struct option_spec options[] = {
-		{ 'd', "ib-dev", "NAME", "device (the first)", .text = &name },
+		{ 'd', "ib-dev", "NAME",
+		  "device (the first with an ACTIVE port)", .text = &name },
 		{ 0 }
 	};
 	struct ibv_device **list = NULL, *device;

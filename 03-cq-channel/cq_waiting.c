@@ -151,8 +151,7 @@ static int too_late(const struct waiter *w, int want)
 /*
  * WRONG: it drains first and arms then. If a message arrives between the two,
  * its completion raises no event, and nobody looks into the CQ any more.
- * Returns 0, also if no event came: w->completions shows that. Returns -1
- * after an error message.
+ * Returns 0, also if no event came: w->completions shows that. -1: an error.
  */
 static int wait_wrong(struct waiter *w, int want)
 {
@@ -286,7 +285,8 @@ int main(int argc, char *argv[])
 {
 	const char *name = NULL;
 	const struct option_spec options[] = {
-		{ 'd', "ib-dev", "NAME", "device (the first)", .text = &name },
+		{ 'd', "ib-dev", "NAME",
+		  "device (the first with an ACTIVE port)", .text = &name },
 		{ 0 }
 	};
 	struct ibv_device **list = NULL, *device;

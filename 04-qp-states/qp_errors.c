@@ -45,7 +45,7 @@
 #define QUEUE_SIZE 2
 #define CQ_SIZE (4 * QUEUE_SIZE)
 
-/* Our wr_id values: only they show the kind of a request that has failed. */
+/* Our wr_id values. If a request fails, only wr_id shows which kind it was. */
 #define WRID_RECEIVE 1
 #define WRID_SEND 2
 

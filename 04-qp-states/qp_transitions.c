@@ -1,10 +1,10 @@
 /*
- * qp_transitions.c - which steps between the states are taken, which refused
+ * qp_transitions.c - which steps between two states are accepted, or refused
  *
- * One queue pair, its own peer, is enough for that, and one struct with all
- * attributes, because the mask chooses which members are read. First, the
- * program leaves each attribute in turn out of the mask. Then it sets some to a
- * wrong value, and in the end it tries to go from every state to every other.
+ * Tries all steps with one queue pair, its own peer. One struct has the values
+ * of all attributes, because a call's mask chooses which members are read. The
+ * program leaves each attribute in turn out of the mask, then gives some a
+ * wrong value, and at the end tries to go from every state to every other.
  *
  *	qp_transitions [-d NAME]
  *
@@ -151,7 +151,7 @@ static int bring(const struct subject *c, enum ibv_qp_state to)
 {
 	enum ibv_qp_state last = to == IBV_QPS_ERR ? IBV_QPS_INIT : to;
 
-	/* While it drains, Soft-RoCE lets a queue pair go to ERR only. */
+	/* On Soft-RoCE a queue pair that still drains can only go to ERR. */
 	if (c->qp->state == IBV_QPS_SQD && step(c, IBV_QPS_ERR))
 		return -1;
 

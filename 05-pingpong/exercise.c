@@ -172,14 +172,14 @@ static int send_all(const struct side *side, int count)
 }
 
 /*
- * TODO 05.5: receive @count messages. Give each to take(), with its slot, which
- * is wc.wr_id, and its length, which is wc.byte_len. Then post that receive
- * again, and after that give the peer a credit for it. Credits may go together,
- * but after SLOTS messages at the latest, because then the peer has none left.
- * In the end it must have got one for each message, also for the last. Credits
- * are sends, and their completions come to the same queue: go on to the next
- * one if the opcode is not IBV_WC_RECV. You need not wait for the last of them.
- * Return 0, or -1 if anything failed. See transfer() in pingpong.c.
+ * TODO 05.5: receive @count messages. For each, in this order: give take() its
+ * slot (wc.wr_id) and its length (wc.byte_len), post a receive into this slot
+ * again, and give the peer a credit. Several credits may go together, but after
+ * SLOTS messages at the latest, because then the peer has none left. In the end
+ * the peer must have got a credit for every message, also for the last ones. A
+ * credit is a send, and its completion comes to the same queue: skip what has
+ * another opcode than IBV_WC_RECV. You need not wait for the completions of the
+ * last credits. Return 0, or -1 if anything failed. See transfer(), pingpong.c.
  */
 static int receive_all(struct side *side, int count)
 {

@@ -120,7 +120,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path,
 				 IBV_QP_MIN_RNR_TIMER),
 		   "ibv_modify_qp(INIT -> RTR)")) {
 		print_hint("can these two GIDs reach each other? "
-			   "-g takes another of ours");
+			   "-g N takes another GID of this side");
 		return -1;
 	}
 
@@ -314,7 +314,7 @@ int main(int argc, char *argv[])
 	if (missing(cq, "ibv_create_cq"))
 		goto out;
 
-	/* 7. Queue pair: it can receive before anybody learns its number. */
+	/* 7. Queue pair: its receive is posted before the peer can send. */
 	if (create_qp(pd, cq, path.port_num, &qp) || post_receive(qp, mr))
 		goto out;
 

@@ -2,11 +2,11 @@
  * rc_pingpong.c - the ping-pong as a tool, with ibv_rc_pingpong's usual options
  *
  * It is pingpong.c with more options: it can sleep for completions, keep many
- * receives posted, send inline, check what an ibv_rc_pingpong sends back, and
- * it reports how the round trips were spread. It is faster, too: it sends a
- * message from where it stands, without a copy, and compares what has come
- * while its answer is on the way. Read pingpong.c first. This command shows you
- * what is new:
+ * receives posted, send inline, and check what an ibv_rc_pingpong sends back.
+ * It also prints the median and the slowest of the round trips. It is faster
+ * for two reasons: it sends from the table of bytes itself, without a copy, and
+ * it answers a message before it compares its bytes. Read pingpong.c first.
+ * This command shows you what is new:
  *
  *	diff -u 05-pingpong/pingpong.c 05-pingpong/rc_pingpong.c
  *
@@ -183,7 +183,7 @@ static int connect_qp(struct ibv_qp *qp, const struct path *path, int sl,
 				 IBV_QP_MIN_RNR_TIMER),
 		   "ibv_modify_qp(INIT -> RTR)")) {
 		print_hint("can these two GIDs reach each other? "
-			   "-g takes another of ours");
+			   "-g N takes another GID of this side");
 		return -1;
 	}
 
@@ -503,8 +503,8 @@ int main(int argc, char *argv[])
 	if (missing(cq, "ibv_create_cq(%d)", more.rx_depth + SENDS))
 		goto out;
 
-	/* 7. Queue pair: it can receive before anybody learns its number. Two
-	 * buffers serve all receives, as one message at a time is under way. */
+	/* 7. Queue pair: all receives are posted before the peer can send. Two
+	 * buffers are enough, as one message at a time is under way. */
 	if (create_qp(pd, cq, path.port_num, more.rx_depth, &qp, &max_inline))
 		goto out;
 	for (int i = 0; i < more.rx_depth; i++) {

@@ -34,7 +34,7 @@
 #include "../common/pattern.h"
 #include "connection.h"
 
-#define BATCH 32	/* at most, requests in a list, completions in a poll */
+#define BATCH 32	/* longest list of requests, most taken in one poll */
 #define SPINS 1000	/* empty polls before a look at clock and peer */
 
 struct side {

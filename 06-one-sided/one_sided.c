@@ -51,7 +51,7 @@ struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct memory *memory;
-	struct remote target;	/* the initiator's: where that memory is */
+	struct remote target;	/* initiator: where the target's is */
 };
 
 struct operation {
@@ -72,8 +72,8 @@ static const struct operation each[] = {
 	{ "WRITE_WITH_IMM", IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0 },
 };
 #define KINDS (int)(sizeof(each) / sizeof(each[0]))
-#define FIRST_NUMBER 100	/* the target's, before the first */
-#define LAST_NUMBER 7		/* and after the last */
+#define FIRST_NUMBER 100	/* of the target, before each[] */
+#define LAST_NUMBER 7		/* of the target, after each[] */
 #define IMMEDIATE 0x1234
 
 /* The initiator sends these bytes over TCP. The target answers each LOOK. */
@@ -157,8 +157,8 @@ static int perform_each(const struct side *side)
 		if (perform(side, &each[i]))
 			return -1;
 		print_memory(side, each[i].name, "");
-		/* The target must print before its memory changes again. That
-		 * it sees a WRITE after a byte over TCP is not promised. */
+		/* The target must print before its memory changes again. A byte
+		 * over TCP can overtake our WRITE, but not on Soft-RoCE. */
 		if (connection_tell(side->sock, LOOK) ||
 		    connection_hear(side->sock, &seen))
 			return -1;

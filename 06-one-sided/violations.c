@@ -33,8 +33,8 @@
 
 #define SIZE 64			/* of a message and of a region, in bytes */
 #define POSTED 2		/* receives, on each side */
-#define DEADLINE_MS 2000	/* then we print that nothing came */
-#define SETTLE_MS 100		/* until both queue pairs are in their state */
+#define DEADLINE_MS 2000	/* how long we wait for A's completion */
+#define SETTLE_MS 100		/* ERR may follow a completion this late */
 
 #define RIGHTS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 		IBV_ACCESS_REMOTE_ATOMIC)
@@ -146,7 +146,7 @@ static int post(const struct end *a, const struct world *world,
 		sge.length = sizeof(uint64_t);
 		wr.wr.atomic.remote_addr = addr;
 		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = -1;	/* 'b' would become 'a' */
+		wr.wr.atomic.compare_add = -1;	/* makes an 'a' of a 'b' */
 	} else {
 		wr.wr.rdma.remote_addr = addr;
 		wr.wr.rdma.rkey = rkey;
@@ -250,7 +250,7 @@ static int attempt(struct world *world, const struct mistake *mistake)
 	success = !err && n > 0 && wc.status == IBV_WC_SUCCESS;
 	if ((written && !success) ||
 	    (correct && memcmp(world->b, world->a, SIZE) != 0))
-		print_error(0, "%s: the memory contradicts status %d",
+		print_error(0, "%s: status %d, but memory has the wrong bytes",
 			    mistake->name, wc.status);
 	else
 		status = 0;

@@ -71,7 +71,7 @@ static inline int arguments_parse(int argc, char *argv[],
 	r->timeout = args->timeout;
 	if (!args->client || (args->host && !server))
 		return 0;
-	print_error(0, server ? "-s is for a server, -c and SERVER are not"
+	print_error(0, server ? "-s makes a server, -c or SERVER a client"
 			      : "-c needs the server's address");
 	print_hint("a server: -s [-a HOST]; a client: SERVER, or -c -a SERVER");
 	return -1;

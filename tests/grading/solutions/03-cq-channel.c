@@ -13,10 +13,10 @@
  * TODO. main() calls the first three by hand for the first burst; your loop,
  * take_all(), takes all others.
  *
- * arm() has a CHECKPOINT: it prints a line and waits for Enter. Leave it where
- * it is, because from the second time on the sensor sends there, just before
- * you arm. The first burst comes after CHECKPOINT armed. At the others nothing
- * is sent; make check-03 looks at your program there.
+ * arm() prints CHECKPOINT arming and waits for Enter. Leave that before your
+ * arming, because from the second time on the sensor sends while arm() waits
+ * there. It sends the first burst while main() waits at CHECKPOINT armed. At
+ * drained and clean nothing is sent: make check-03 looks at your program there.
  *
  *	make try-03	runs it with a sensor, and shows what both do
  *	make check-03	checks it

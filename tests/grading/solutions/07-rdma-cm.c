@@ -89,12 +89,12 @@ static int read_hello(const void *data, size_t size, struct hello *hello)
 }
 
 /*
- * TODO 07.3: refuse the client @id, and tell it which @version we speak. Use
- * say_hello() with a struct hello and a struct rdma_conn_param of your own, and
- * give rdma_reject() the pointer and the length that are then in the latter.
- * The client gets all bytes of the struct, so set the text, too: any words of
- * at most 23 bytes, and zeros behind them. Return what rdma_reject()
- * returns.
+ * TODO 07.3: refuse the client @id, and tell it which @version we speak. With
+ * say_hello(), fill in a struct hello and a struct rdma_conn_param of your own,
+ * and give rdma_reject() the private_data and private_data_len of the second.
+ * The client gets all bytes of the hello, so set its text, too: any words of at
+ * most 23 bytes, and zeros behind them.
+ * Return what rdma_reject() returns.
  */
 static int refuse(struct rdma_cm_id *id, uint32_t version)
 {
@@ -152,7 +152,7 @@ static int is_welcome(const struct rdma_cm_event *event, uint32_t version)
 
 /*
  * Given: wait for the next event, which the caller acknowledges. NULL after an
- * error. Yours should not block in rdma_get_cm_event(): step 1 of rdma_ping.c.
+ * error. A program of your own should set O_NONBLOCK: step 1 of rdma_ping.c.
  */
 static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
 {
@@ -248,7 +248,7 @@ static int serve(struct rdma_cm_id **listener, uint32_t version,
 	return expect(channel, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-/* Given: the client. */
+/* Given: the client. Returns 0 if it was accepted, and otherwise -1. */
 static int ask(struct rdma_cm_id *id, struct sockaddr *addr, uint32_t version)
 {
 	struct rdma_conn_param param = { .retry_count = 6 };
