@@ -62,13 +62,6 @@ field() {
 	value=${BASH_REMATCH[1]}
 }
 
-# only_one KIND: has the program one object of this kind, and no more?
-only_one() {
-	kernel "$1"
-	evidence="rdma resource show $1: ${#objects[@]}"
-	((${#objects[@]} == 1))
-}
-
 # Is the program's queue pair in RTS?
 in_rts() {
 	kernel qp
@@ -848,13 +841,19 @@ swaps() {
 	[[ $request == "5 "*" 8 $1 $2 "* ]]
 }
 
-# Does its old value come to where a region begins, and has the program only one region now?
+# Does its old value come to where a region begins, and has the program only one region now, or
+# several of the same memory?
 into_first() {
-	local request=${sends[*]: -1}
-	only_one mr || return
+	local request=${sends[*]: -1} start
+	start="start=$((${request##* }))"
 	evidence="no region begins at the address of its SGE"
-	calls_of reg_mr "start=$((${request##* })) *"
-	((${#calls[@]}))
+	calls_of reg_mr "$start *"
+	((${#calls[@]})) || return
+	calls_of reg_mr
+	all_same "$start" "${calls[@]%% *}" && return
+	kernel mr
+	evidence="regions: ${#objects[@]}, and not all begin at the address of its SGE"
+	((${#objects[@]} == 1))
 }
 
 # has_taken N [WORD]: has the program taken N completions or more since `taken_before`, and left

@@ -27,7 +27,6 @@ by_hand() {
 	reach 03.1 arming && keep_context &&
 		expect 03.1 "it armed the CQ before CHECKPOINT arming, which comes first" not_armed &&
 		go && reach 03.1 armed &&
-		expect 03.1 "there should be one CQ" only_one cq &&
 		expect 03.1 "arm() should arm the CQ for every completion" armed 1 && ok 03.1 || return
 	go
 	expect 03.2 "next_event() should sleep while no event comes" asleep &&
