@@ -10,10 +10,10 @@
  *
  *	$ violations
  *	...
- *	what is wrong             what A gets                       A   B   ...
- *	nothing                   status 0, success                 RTS RTS 0
- *	lkey in place of the rkey status 0, success                 RTS RTS 0
- *	rkey                      status 10, remote access error    ERR ERR 2
+ *	what is wrong             what A gets                            A   B
+ *	nothing                   status 0, success                      RTS RTS
+ *	lkey in place of the rkey status 0, success                      RTS RTS
+ *	rkey                      status 10, remote access error         ERR ERR
  *
  * See ibv_post_send(3), ibv_query_qp(3); IBTA volume 1, 9.7.5.2.
  */

@@ -16,10 +16,10 @@
  *
  *	$ rdma_ping 10.9.0.1
  *	...
- *	   9.790 ms  rdma_connect                          INIT -> INIT
- *	  12.120 ms  ESTABLISHED      success              INIT -> RTS
+ *	   9.790 ms  rdma_connect                            INIT -> INIT
+ *	  12.120 ms  ESTABLISHED        success              INIT -> RTS
  *	3 rounds of 64 bytes
- *	  19.508 ms  rdma_disconnect                       RTS -> ERR
+ *	  19.508 ms  rdma_disconnect                         RTS -> ERR
  *	...
  *
  * See rdma_cm(7), rdma_create_id(3), rdma_resolve_addr(3), rdma_create_qp(3),
