@@ -41,7 +41,7 @@ without_number() { sed -E 's/^(QP: +number 0x)[0-9a-f]{6},/\1......,/' <<<"$1"; 
   hint: a guest of the lab has one: tests/lab/lab run -- $hello"
 }
 
-@test "step 1: a port that is down is no place to send from" {
+@test "step 1: a port that is down is refused" {
 	change_world
 	ip link set eth0 down
 	run -1 --separate-stderr limited "$hello"

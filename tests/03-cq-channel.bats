@@ -346,7 +346,7 @@ released: ibv_free_device_list\$"
 	done
 }
 
-@test "an unknown device is named, and so are those that there are" {
+@test "an unknown device: the message names it, and those that exist" {
 	for program in "${programs[@]}"; do
 		run --separate-stderr limited "$program" -d nonesuch
 		assert_failure 1

@@ -177,7 +177,7 @@ teardown() { put_right; }
 	assert_line --regexp "^GID:     index 0, fe80::.*link-local.*the port's best$"
 }
 
-@test "client: it may be a little early" {
+@test "client: may start before the server" {
 	start_client "$ours" -n 2 localhost
 	eventually grep -q 'no server at localhost port 18515 yet, still trying' "$client_out"
 	start_server "$ours" -n 2

@@ -70,7 +70,7 @@ setup() {
 	[[ $(<build/test-arm64/kept) == kept ]]
 }
 
-@test "root: a folder that is none, and one without a kernel, are explained" {
+@test "root: a folder that does not exist, or has no kernel, is explained" {
 	LAB_ROOT=/nowhere run -125 "$lab" run -- true
 	assert_output 'lab: LAB_ROOT=/nowhere: no such folder'
 	LAB_ROOT=$project run -125 "$lab" run -- true

@@ -447,7 +447,7 @@ half() {
 }
 
 # bats test_tags=long
-@test "grade: what is written has its points, whatever is not written yet" {
+@test "grade: functions that are written have their points, although others are not" {
 	half "$scratch/in" 01-devices 01.3
 	half "$scratch/in" 05-pingpong 05.5
 	half "$scratch/in" 06-one-sided 06.2 06.3
@@ -774,7 +774,7 @@ make_up_checks() {
 	assert_line --regexp '^total +30/30 '
 }
 
-@test "grade: a seed that is none, and a folder that is none, are refused" {
+@test "grade: a wrong seed, and a folder that does not exist, are refused" {
 	for seed in xyz 1234567890123 -1 '1 2' '$(id)'; do
 		run -2 limited "$grade" --seed "$seed" --results "$scratch/results"
 		assert_output --partial 'one to twelve hexadecimal digits'
@@ -868,7 +868,7 @@ make_up_checks() {
 	assert [ -e "$scratch/hand $name/Makefile" ]
 }
 
-@test "peer: what it is told is checked; its own failure is none of the other side" {
+@test "peer: its input is checked, and its own failure is not blamed on the program" {
 	local arguments
 	for arguments in '' burst 'burst x' 'write 1 2' 'write 1 3 4x' 'write 70000 3 4' \
 		'write 1 -1 4' 'burst 1 2' 'none 1 2 3 4' 'lock 1 2' 'sink 1 2 3 host' \
@@ -975,7 +975,7 @@ make_up_checks() {
 	assert_line --regexp "^ann +fail +20 +$(all_points) +20 "
 }
 
-@test "grade-all: no submission is ever in the way of the results" {
+@test "grade-all: results in a folder of submissions, or the other way round, are refused" {
 	local class=$scratch/class before folder all=$project/tests/grading/grade-all
 	mkdir -p "$class/ann/01-devices" "$class/ann/.stage" "$scratch/other"
 	echo precious | tee "$class/ann/report.txt" "$class/ann/.stage/report.txt" >"$scratch/other/report.txt"
@@ -1097,7 +1097,7 @@ make_up_checks() {
 	assert_failure
 }
 
-@test "handout: a broken.c that is solved goes to nobody" {
+@test "handout: is refused while a broken.c is solved" {
 	git -C "$project" rev-parse -q --verify HEAD >/dev/null || skip "not a git tree"
 	git clone -q "$project" "$scratch/mine"
 	cd "$scratch/mine"

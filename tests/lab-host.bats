@@ -207,7 +207,7 @@ nothing_runs() {
 	((SECONDS <= 5))
 }
 
-@test "snapshot: a full disk is a reason of this machine, a guest that does not boot is not" {
+@test "snapshot: a full disk is blamed on this machine, a guest that does not boot is not" {
 	ln -s /dev/full "$scratch/snapshot"
 	run -1 save well
 	assert_line --partial 'lab: no snapshot: write: No space left on device'

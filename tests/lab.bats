@@ -181,7 +181,7 @@ RoCE v2"
 
 # --- what a guest may touch ---
 
-@test "files: what a guest writes is gone with it, but for build/" {
+@test "files: what a guest writes is lost when it ends, except in build/" {
 	run -0 limited "$lab" run --root -- sh -c 'echo x > /etc/lab-test &&
 		echo x > "$1/tests/lab-test" && echo x > "$2/kept" && cat /etc/lab-test' - \
 		"$project" "$scratch"
@@ -530,7 +530,7 @@ through"
 	assert_output silent
 }
 
-@test "start: a disk that is full is a reason, and no folder is left" {
+@test "start: a full disk is reported as the reason, and no folder is left" {
 	((EUID == 0)) || skip "mounting needs root"
 	local own=${LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rdma-workbook}
 	export -f limited
@@ -667,7 +667,7 @@ hanging_kvm() {
 }
 
 # bats test_tags=long
-@test "KVM: that hangs is given up at a deadline, once, and emulation is used" {
+@test "KVM: if it hangs, emulation is used, and the deadline is waited for only once" {
 	hanging_kvm
 	run -0 limited "$lab" run -- echo through
 	assert_line 'lab: trying whether KVM works (once, at most 2 s)'
@@ -808,7 +808,7 @@ hanging_kvm() {
 	refute_line here
 }
 
-@test "doctor: a line for each thing, and what mends what is wrong" {
+@test "doctor: a line for each requirement, and how to repair what is wrong" {
 	run -0 limited "$lab" doctor
 	for thing in machine packages compiler libibverbs provider Bats QEMU kernel KVM \
 		'RDMA device' memlock memory disk; do

@@ -95,7 +95,7 @@ bare_path() {
 }
 
 # bats test_tags=long
-@test "run-NN PROGRAM=name: any program of the chapter, and what there is when there is none" {
+@test "run-NN PROGRAM=name: any program of the chapter; another name lists them" {
 	copy_tree
 	mkdir 98-two
 	cat >98-two/two.c <<-'END'

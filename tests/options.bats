@@ -19,7 +19,7 @@ refused() {
 	assert_line --index 1 --partial 'hint: '
 }
 
-@test "numbers: out of range" {
+@test "numbers: one that is out of range is refused" {
 	refused 'pingpong: -s 0: out of range' '-s takes a number from 1 to' -s 0
 	refused 'pingpong: -s -1: out of range' '-s takes a number from 1 to' -s -1
 	refused 'out of range' '-s takes' --size 99999999999999999999
@@ -32,13 +32,13 @@ refused() {
 	refused 'pingpong: --timeout 0: out of range' '--timeout takes a number' --timeout 0
 }
 
-@test "numbers: not one" {
+@test "numbers: what is not a number is refused" {
 	refused 'pingpong: -s "1x": not a whole number' '-s takes a number' -s 1x
 	refused 'pingpong: -n "": not a whole number' '-n takes a number' -n ''
 	refused 'pingpong: -n "1.5": not a whole number' '-n takes a number' --iters=1.5
 }
 
-@test "mtu: none of the five" {
+@test "mtu: a value other than the five is refused" {
 	refused 'pingpong: -m 1500 is not a path MTU' '256, 512, 1024, 2048 or 4096' -m 1500
 	refused 'pingpong: -m 8192: out of range' 'from 256 to 4096' -m 8192
 }

@@ -101,7 +101,7 @@ twice pd'
 }
 
 # bats test_tags=long
-@test "hostile: a few who knock, answer or lie" {
+@test "hostile: a few false clients and servers" {
 	passes hostile hostile --quick pingpong
 }
 

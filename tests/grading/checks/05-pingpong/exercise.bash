@@ -58,7 +58,7 @@ check_sender() {
 	elif [[ $complaint == *RNR* ]]; then
 		fail 05.4 "the peer cannot send credits: no receive is posted for them" "$complaint"
 	elif ((value)); then
-		fail 05.4 "it sent without a credit, or posted no receive for credits" "$evidence"
+		fail 05.4 "it sent without a credit, or posted no receive for credits" "refused: $value"
 	elif told REUSED || told CHANGED || ! right_sends "$size"; then
 		fail 05.4 "it used a slot before the completion of its last send was taken, or a fifth slot"
 	elif ((came < count)); then
