@@ -84,8 +84,8 @@ look_at_world() {
 	finish
 }
 
-# query_fails CHECK VERB FORM WHY: all calls of this query fail in a run. If the program has made one,
-# it may print no line of FORM about a device.
+# query_fails CHECK VERB FORM WHY: all calls of this query fail in a run. If the program has made
+# one, it may print no line of FORM about a device.
 query_fails() {
 	fails "$2" 1 5
 	start exercise
