@@ -285,7 +285,7 @@ out:
 		}
 	}
 
-	/* Only now: the device could still write to a registered buffer. */
+	/* After its regions, because until then the device can write to it. */
 	if (buf != MAP_FAILED && munmap(buf, SIZE)) {
 		print_error(errno, "munmap");
 		status = EXIT_FAILURE;

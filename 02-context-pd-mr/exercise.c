@@ -124,7 +124,7 @@ int main(int argc, char *argv[])
 		int err;
 
 		if (flags < 0) {
-			print_error(0, "not L, W, R, A or -: %s", rights);
+			print_error(0, "access_flags() refuses %s", rights);
 			status = EXIT_USAGE;
 			goto out;
 		}

@@ -151,7 +151,7 @@ static int too_late(const struct waiter *w, int want)
 /*
  * WRONG: it drains first and arms then. If a message arrives between the two,
  * its completion raises no event, and nobody looks into the CQ any more.
- * Returns 0, also if no event came: w->completions shows that. -1: an error.
+ * Returns 0, also if no event came, or -1 after an error message.
  */
 static int wait_wrong(struct waiter *w, int want)
 {

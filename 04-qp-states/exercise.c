@@ -91,7 +91,7 @@ static void read_back(const char *name, struct ibv_qp *qp)
 /*
  * TODO 04.5: bring a queue pair in ERR back to RTS. @peer has not changed. The
  * first packet that we send has the number @psn now. Return 0, or the errno
- * value of the step that failed: || would lose it. See step 6 of qp_errors.c.
+ * value of the failed step. (|| would make it 1.) See step 6 of qp_errors.c.
  */
 static int recover(struct ibv_qp *qp, const struct peer *peer, uint32_t psn)
 {

@@ -51,7 +51,7 @@ struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct memory *memory;
-	struct remote target;	/* initiator: where the target's is */
+	struct remote target;	/* initiator: the target's memory */
 };
 
 struct operation {

@@ -10,10 +10,10 @@
  *
  *	$ violations
  *	...
- *	what is wrong             what A gets                            A   B
- *	nothing                   status 0, success                      RTS RTS
- *	lkey in place of the rkey status 0, success                      RTS RTS
- *	rkey                      status 10, remote access error         ERR ERR
+ *	what is wrong             what A gets                            A   ...
+ *	nothing                   status 0, success                      RTS ...
+ *	lkey in place of the rkey status 0, success                      RTS ...
+ *	rkey                      status 10, remote access error         ERR ...
  *
  * See ibv_post_send(3), ibv_query_qp(3); IBTA volume 1, 9.7.5.2.
  */
@@ -250,8 +250,8 @@ static int attempt(struct world *world, const struct mistake *mistake)
 	success = !err && n > 0 && wc.status == IBV_WC_SUCCESS;
 	if ((written && !success) ||
 	    (correct && memcmp(world->b, world->a, SIZE) != 0))
-		print_error(0, "%s: status %d, but memory has the wrong bytes",
-			    mistake->name, wc.status);
+		print_error(0, "%s: %s, but memory has the wrong bytes",
+			    mistake->name, got);
 	else
 		status = 0;
 out:

@@ -71,7 +71,7 @@ static inline int arguments_parse(int argc, char *argv[],
 	r->timeout = args->timeout;
 	if (!args->client || (args->host && !server))
 		return 0;
-	print_error(0, server ? "-s makes a server, -c or SERVER a client"
+	print_error(0, server ? "-s cannot go with -c or SERVER"
 			      : "-c needs the server's address");
 	print_hint("a server: -s [-a HOST]; a client: SERVER, or -c -a SERVER");
 	return -1;

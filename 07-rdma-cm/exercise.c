@@ -75,7 +75,7 @@ static int read_hello(const void *data, size_t size, struct hello *hello)
 /*
  * TODO 07.3: refuse the client @id, and tell it which @version we speak. With
  * say_hello(), fill in a struct hello and a struct rdma_conn_param of your own,
- * and give rdma_reject() the private_data and private_data_len of the second.
+ * and give rdma_reject() the private_data and private_data_len of that.
  * The client gets all bytes of the hello, so set its text, too: any words of at
  * most 23 bytes, and zeros behind them.
  * Return what rdma_reject() returns.
@@ -110,7 +110,7 @@ static int is_welcome(const struct rdma_cm_event *event, uint32_t version)
 
 /*
  * Given: wait for the next event, which the caller acknowledges. NULL after an
- * error. A program of your own should set O_NONBLOCK: step 1 of rdma_ping.c.
+ * error. It may wait without a deadline: step 1 of rdma_ping.c prevents that.
  */
 static struct rdma_cm_event *next_event(struct rdma_event_channel *channel)
 {

@@ -159,7 +159,7 @@ static int wait_for_client(struct connection *c, struct sockaddr *addr)
 /* 2. The client's identifier learns its device, and the way to the server. */
 static int find_server(struct connection *c, struct sockaddr *addr)
 {
-	int ms = c->timeout * 500;	/* half of our deadline */
+	int ms = c->timeout * 500;	/* half: this event comes first */
 
 	if (called(c, "rdma_create_id",
 		   rdma_create_id(c->channel, &c->id, NULL, RDMA_PS_TCP)) ||

@@ -14,8 +14,9 @@ static const char *usual_cause(enum ibv_wc_status status)
 	case IBV_WC_RNR_RETRY_EXC_ERR:
 		return "the peer had no receive posted for it";
 	/*
-	 * For a message longer than the receive, Soft-RoCE reports one of the
-	 * first two to the receiver and one of the last two to the sender.
+	 * If a message is longer than the receive, the receiver gets
+	 * LOC_LEN_ERR and the sender REM_INV_REQ_ERR. On Soft-RoCE they get
+	 * LOC_QP_OP_ERR and REM_OP_ERR.
 	 */
 	case IBV_WC_LOC_LEN_ERR:
 	case IBV_WC_LOC_QP_OP_ERR:

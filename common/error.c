@@ -116,7 +116,7 @@ int missing(const void *obj, const char *format, ...)
 
 int no_device(int err)
 {
-	/* ENOSYS: this kernel was built without RDMA. */
+	/* ENOSYS: this kernel has no RDMA, or has not loaded ib_uverbs. */
 	if (err && err != ENOSYS) {
 		print_error(err, "ibv_get_device_list");
 		return EXIT_FAILURE;

@@ -60,8 +60,7 @@ int exchange_send(int sock, const void *msg, size_t size, const char *what)
 			 MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && errno != EAGAIN && errno != EINTR) {
 			print_error(errno, "sending %s", what);
-			print_hint("the peer has ended; read its output to "
-				   "see why");
+			print_hint("has the peer ended? its output says why");
 			return -1;
 		}
 		if (n > 0)

@@ -14,7 +14,7 @@
 #define PAUSE_NS (100 * NS_PER_MS)
 #define SILENT_NS (1 * NS_PER_S)
 
-/* The addresses of @host. freeaddrinfo(3) them; or NULL, after a message. */
+/* The addresses of @host, for freeaddrinfo(3); or NULL after a message. */
 static struct addrinfo *look_up(const char *host, int tcp_port)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM };

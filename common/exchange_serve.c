@@ -10,7 +10,7 @@
 #include "exchange.h"
 
 #define CLIENTS_MAX 16	/* connections that are read at once */
-#define REPORTS_MAX 10	/* ignored ones that are reported */
+#define REPORTS_MAX 10	/* from this one on, they are not reported */
 
 /* A client that has yet to send its address. */
 struct client {
@@ -89,7 +89,7 @@ static void ignore_client(struct clients *clients, struct client *client,
 			    clients->ignored);
 }
 
-/* Read what a client has sent. Is it complete, an address? */
+/* Read what a client has sent. Is it a whole address now? */
 static bool read_client(struct clients *clients, struct client *client,
 			struct address *theirs)
 {

@@ -85,8 +85,8 @@ int gid_choose(struct ibv_context *context, int number,
 		print_error(0, "port %d has no GID", number);
 	else
 		print_error(0, "port %d has no GID at index %d", number, index);
-	print_hint("make run-01 shows the port's table, which has %d indices "
-		   "from 0 on; most of them are empty", count);
+	print_hint("make run-01 shows the GIDs of the port; -g takes an index "
+		   "from 0 to %d", count - 1);
 	return -1;
 }
 

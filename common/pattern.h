@@ -13,15 +13,16 @@ struct pattern {
 	uint32_t size;		/* of a message */
 	int count;		/* messages each way */
 	bool client;		/* we are the client */
-	bool own_kind;		/* the peer's messages have a pattern, too */
+	bool own_kind;		/* if not, no bytes are compared */
 };
 
 /*
  * Prepare for the messages of @settings. Returns 0, or -1 after an error
- * message. The bytes of the table begin again after 251. Message number n is
- * the part of the table that begins n % 251 bytes from its start, and the
- * server's begin 125 bytes later than the client's. So two messages in a row
- * differ in every byte, and old data is noticed.
+ * message. The caller sets own_kind if the peer is one of our programs. The
+ * bytes of the table begin again after 251. Message number n is the part of the
+ * table that begins n % 251 bytes from its start, and the server's begin 125
+ * bytes later than the client's. So two messages in a row differ in every byte,
+ * and old data is noticed.
  */
 int pattern_create(struct pattern *pattern, const struct settings *settings);
 

@@ -6,7 +6,7 @@
 #include "names.h"
 #include "settings.h"
 
-/* One option more than options_parse() takes, so that it reports that. */
+/* One more than options_parse() accepts, so that it reports this mistake. */
 #define SPECS_MAX 21
 
 int settings_parse(int argc, char *argv[], struct settings *settings,
@@ -48,7 +48,7 @@ int settings_parse(int argc, char *argv[], struct settings *settings,
 		.timeout = 10,
 	};
 	if (options_parse(argc, argv, specs, "SERVER",
-			  "Without SERVER, it serves one client, and ends.\n"
+			  "Without SERVER, the program serves one client.\n"
 			  "Both sides need the same -p, -s, -m and -n."))
 		return -1;
 	settings->server = argv[optind];

@@ -677,6 +677,6 @@ not_written() {
 # release() works; and so does its message, if it went no further.
 refuses_letters() {
 	ends_with 2 ||
-		{ printed '*not @(the letters of rights|L, W, R, A or -): *' &&
+		{ printed '*@(not the letters of rights:|access_flags\(\) refuses) *' &&
 			! printed '*CHECKPOINT registered'; }
 }

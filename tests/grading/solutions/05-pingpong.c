@@ -286,9 +286,9 @@ static int send_all(const struct side *side, int count)
  * again, and give the peer a credit. Several credits may go together, but after
  * SLOTS messages at the latest, because then the peer has none left. In the end
  * the peer must have got a credit for every message, also for the last ones. A
- * credit is a send, and its completion comes to the same queue: skip what has
- * another opcode than IBV_WC_RECV. You need not wait for the completions of the
- * last credits. Return 0, or -1 if anything failed. See transfer(), pingpong.c.
+ * credit is a send, and its completion comes to the same queue: skip each whose
+ * opcode is not IBV_WC_RECV. You need not wait for those of the last credits.
+ * Return 0, or -1 if anything failed. See transfer() in pingpong.c.
  */
 static int receive_all(struct side *side, int count)
 {

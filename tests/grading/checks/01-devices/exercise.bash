@@ -13,7 +13,7 @@ says() {
 	one_line "$form" "device ${names[$1]}:.*" && [[ ${found[0]} == "device ${names[$1]}: port "$2 ]]
 }
 
-# says_no_gid DEVICE: or which GID has it accepted?
+# says_no_gid DEVICE: if not, `evidence` has the GID that it has accepted.
 says_no_gid() {
 	local gid
 	says "$1" '*no GID' && return
@@ -132,8 +132,8 @@ check_exercise() {
 	query_fails 01.3 again-ibv_query_port '.*, GID index .*' "find_gid() should return -1"
 	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
 	nothing 77 "no device has an IPv4 GID at its first ACTIVE port" only_open || return
-	# Then there is no list. ENOSYS is a kernel without RDMA. After EINTR (4) or EAGAIN (11) a
-	# program may try again.
+	# ibv_get_device_list() fails. ENOSYS is a kernel without RDMA. After EINTR (4) or EAGAIN (11),
+	# which are left out, a program may try again.
 	random low 14 37
 	random high 39 133
 	shuffle numbers 3 5 {7..10}

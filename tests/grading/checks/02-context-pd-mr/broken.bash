@@ -1,6 +1,6 @@
 points 02.5 4 'broken.c registers the whole buffer' 'man 3 ibv_reg_mr'
 
-# Its rights, LOCAL_WRITE and REMOTE_WRITE, are to stay.
+# Its rights must stay LOCAL_WRITE and REMOTE_WRITE, which are 3 together.
 whole_buffer() {
 	kernel mr && calls_of reg_mr
 	evidence="${objects[*]:-no region}, access ${calls[*]##*access=}"
@@ -11,7 +11,8 @@ whole_buffer() {
 check_broken() {
 	local length
 	random length 100000 125000
-	((length = 4 * length + 2)) # an even number this time: to add 1 is seen, and to round it up
+	# Even, but not a multiple of 4, so that a repair that adds 1 or rounds up is noticed.
+	((length = 4 * length + 2))
 	watch_registrations
 	start broken "$length" && reach 02.5 registered &&
 		expect 02.5 "one region of $length bytes is needed, its rights unchanged" whole_buffer &&

@@ -7,9 +7,9 @@ points 02.4 4 'releases all, in order' 'man 3 ibv_dealloc_pd'
 
 key='0[xX]([0-9a-fA-F]{8})'
 
-# In any world: no right at all; each letter alone, together and twice, and with a - between them;
-# the same rights one after the other; refused ones, none of which comes first or last, so that
-# the first and the last region are forgotten by those who forget one.
+# With any seed: no right at all; each letter alone, with others, twice, and with a - between; the
+# same rights twice in a row; some that must be refused. The first and the last are granted, so that
+# a program that forgets its first or last region is noticed.
 choose_rights() {
 	local middle=() ends=() word letters
 	printf -v long 'LRA%.0s' {1..40} # more letters than a short buffer has room for
@@ -18,7 +18,7 @@ choose_rights() {
 	read -ra middle <<<"${middle[*]//:/ }"
 	for word in "${ends[0]}" "${middle[@]}" "${ends[1]}"; do
 		vary letters "$word"
-		# Who does not come to its end does not see this one.
+		# A program that reads only a part of this word misses the W.
 		if [[ $word == "$long" ]]; then
 			letters+=W
 		fi
@@ -91,7 +91,8 @@ check_exercise() {
 				all_deregistered &&
 			go && finish && expect_status 02.4 0 && ok 02.4
 	fi
-	# No letter of ours: alone, behind one, in front of one. The first has two bytes, outside ASCII.
+	# Letters that mean nothing: alone, behind an L, or before good letters. The first has two
+	# bytes.
 	for range in BCDEFGHIJK MNOPQ STUV XYZ wlra bcdefghijkmnopqstuvxyz '()*?;:./_#&' 0123456789; do
 		random i 0 $((${#range} - 1))
 		others+=("${range:i:1}")

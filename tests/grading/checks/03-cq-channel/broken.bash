@@ -9,12 +9,16 @@ check_broken() {
 	find_lines "all $rounds rounds"
 	if ((!${#found[@]} || status)); then
 		fail 03.6
+		return
 	fi
+	# received() sets queue.
 	expect 03.6 "$rounds messages should be received" received "$rounds" &&
-		expect 03.6 "the CQ should be armed once for each message" armed "$rounds" "$queue" &&
-		expect 03.6 "one event should be taken for each message" took_events "$rounds" &&
+		expect 03.6 "the CQ should be armed at least once for each message" \
+			armed "$rounds" "$queue" &&
+		expect 03.6 "at least one event should be taken for each message" took_events "$rounds" &&
 		expect 03.6 "all completions should be taken" told_each RECEIVED "$rounds" || return
-	((rounds += 20)) # whoever goes on has many rounds left
+	# A program that ignores the error posts more than ends_there() allows.
+	((rounds += 20))
 	random nth 2 6
 	must_heed 03.6 "a receive has failed, and it went on" RECV "$nth" '*' broken "$rounds"
 	must_heed 03.6 "arming failed, and it went on" ibv_req_notify_cq "$nth" '*' broken "$rounds"

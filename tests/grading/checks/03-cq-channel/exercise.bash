@@ -40,8 +40,8 @@ by_hand() {
 			right_numbers "$got" "$some" && ok 03.3 && go
 }
 
-# One message too early: the loop's mistake. Earlier: does drain() count what take() has counted?
-# Then, with one message in the first burst, the loop goes on.
+# If the last message is missing, the loop is wrong. If more are, drain() may count again what
+# take() has counted: then the loop goes on when the first burst has only one message.
 ends_early() {
 	local came="it printed \"all\" after $sent of $count messages"
 	if ((sent < count - 1)) && begin "$count" && one_by_hand && at arming; then
@@ -50,11 +50,9 @@ ends_early() {
 	fail 03.4 "$came"
 }
 
-# Each burst comes just before the arming, of which no event will ever tell; then there
-# is one message that wakes the loop again. In the last round nothing comes before the
-# arming: so those who stop one message too early miss the last one.
+# Each burst comes just before the arming, so it raises no event. Then one message wakes the loop.
+# In the last round no burst comes: a program that stops one message too early misses the last.
 loop() {
-	local i
 	for i in 1 2 3 4; do
 		if ! at arming; then
 			if printed all; then ends_early; fi
@@ -94,7 +92,8 @@ the_end() {
 		expect 03.5 "the CQ should be gone at CHECKPOINT clean" released cq qp &&
 			expect 03.5 "all events should be acknowledged with one call" acknowledged &&
 			go && finish && expect_status 03.5 0 && ok 03.5
-	elif running && { acknowledged || :; }; then
+	elif running; then
+		acknowledged # sets evidence
 		fail 03.5 "$hangs" "$evidence"
 	else
 		fail 03.5
@@ -120,8 +119,9 @@ the_last() {
 	expect 03.4 "all messages are there: take_all() should return 0, not sleep" takes_the_end
 }
 
-# Each of the functions fails once when main() calls it, and then in take_all(). Not everybody takes
-# a second event. A program that misses a message would do so here, too: it is spared this.
+# Each of the functions fails once when main() calls it, and then in take_all(). Not every program
+# takes a second event. This runs only if 03.4 and 03.5 have passed: other programs miss messages
+# here, too.
 the_errors() {
 	local progress_function=awake deadline=5 order=() what check function verb nth
 	# The second completion is the first of many, and not the last one that a poll has taken.
@@ -141,8 +141,10 @@ the_errors() {
 			fail "03.$check" "$hangs" "$evidence"
 			continue
 		fi
-		[[ "$function $verb" == 'take_all ibv_get_cq_event' ]] || meets_error "03.$check" &&
-			expect "03.$check" "${verb/#c/a c} failed, and $function() did not return -1" \
-				notices '*' EIO
+		if [[ "$function $verb" != 'take_all ibv_get_cq_event' ]]; then
+			meets_error "03.$check" || continue
+		fi
+		expect "03.$check" "${verb/#c/a c} failed, and $function() did not return -1" \
+			notices '*' EIO
 	done
 }

@@ -4,13 +4,16 @@ check_broken() {
 	local count nth progress_function=sends
 	watch_completions
 	random nth 2 9
+	# More than the 500 receives that a repair may post at the beginning, as rc_pingpong does. Such
+	# a repair posts thousands: they would fill the trace.
 	random count 513 540
-	not_told RECV # rc_pingpong posts 500 at a time; thousands would fill the trace
+	not_told RECV
 	run broken "$count"
 	not_told
 	find_lines "received $count messages"
 	if ((!${#found[@]} || status)); then
 		fail 05.6
+		return
 	fi
 	expect 05.6 "messages came when no receive was posted" counted_none send_rnr_err &&
 		expect 05.6 "$count messages should be received" received "$count" &&

@@ -7,7 +7,7 @@ points 05.3 2 'sends a slot, all of it' 'man 3 ibv_post_send'
 points 05.4 5 'sends four at a time, and only with credits' 'man 3 ibv_poll_cq'
 points 05.5 4 'receives, posts again, gives credits' 'man 3 ibv_poll_cq'
 
-# $1 is right_psns, or : if messages may have come, which change the PSNs. $2: bytes of a slot.
+# until_connected PSNS SIZE: PSNS is right_psns, or : if messages have come, which change them.
 until_connected() {
 	if ! at connected; then
 		# Receives are posted when connect_qp() has returned 0.

@@ -74,7 +74,7 @@ check_lock() {
 	reach 06.5 locked &&
 		expect 06.5 "the lock was free, and should be $number now" lock_is "$number" 0 &&
 		expect 06.5 "it took the lock, and tried again" told_times AGAIN 0 && ok 06.5 || return
-	has_taken 1
+	has_taken 1 # for the next look: it sets taken_before
 	go && reach 06.6 added &&
 		expect 06.6 "add_one() returned before READ and WRITE had completed" has_taken 2 WRITTEN &&
 		expect 06.6 "the counter should be 1 more, the lock $number" lock_is "$number" 1 || return

@@ -20,10 +20,11 @@ check_exercise() {
 	ask_one_who_accepts || return
 	((version |= 1 << 31)) # for a signed number it is negative
 	ask_one_who_refuses refuse
-	# One that counts its clients instead of looking at them has another number in serve().
+	# The first client of this server is welcome, that of serve() is not: so a server that only
+	# counts its clients is wrong in one of them.
 	if expect 07.5 'the server does not listen' serves && accepts; then serve; fi
 	unset 'world[private-data]'
-	# After the server, which sees whether anything is taken for a hello.
+	# After serve(), which shows whether read_hello() accepts what is no hello.
 	for kind in empty short; do ask_one_who_refuses "$kind"; done
 	for kind in "${few_magics[@]}" silent; do
 		ask "$kind"
@@ -36,7 +37,7 @@ check_exercise() {
 	run exercise $((++port)) "$version" 10.9.0.1
 	expect 07.4 "nobody listens there: it should print refused: reason $reason" \
 		prints_only "refused: reason $reason" "$refusal" 'refused.*' && ok 07.4
-	if [[ ${verdict[07.5]:-} != fail ]]; then check_error; fi
+	[[ ${verdict[07.5]:-} == fail ]] || check_error
 }
 
 ask_one_who_accepts() {
@@ -87,15 +88,15 @@ accepts() {
 		go && finish && expect_status 07.5 0
 }
 
-# A server, clients that it must not accept, nobody knows how many, and one that it must.
+# A server, a random number of clients that it must refuse, and one that it must accept.
 serve() {
 	local other n kinds=() last=() others=($((version + 1)) $((version - 1)))
-	# The halves of the last one have the same checksum.
+	# The last one changes both halves by the same bits, so their exclusive or is the same.
 	for other in 2 0x100 0x10000 0x1000000 0x10001; do
 		random n 1 127
 		others+=($((version ^ n * other)))
 	done
-	# Of each request: see world.c. All others are as long as a hello, so that tells nothing.
+	# Of each request: see world.c. All others are as long as a hello, so their size tells nothing.
 	local -A sizes=([shorter]=8 [short]=31 [missing]=0)
 	random "sizes[shortest]" 1 7 && random "sizes[short-]" 9 30
 	shuffle kinds "${magics[@]}" none short{,-,er,est} missing
@@ -104,16 +105,13 @@ serve() {
 	shuffle last "${others[@]:1}"
 	random n 1 3
 	last=("${others[0]}" "${last[@]:0:n}")
-	# How many came before somebody, and of which kind, tells nothing.
+	# The order is random, so that the place of a client does not show its kind.
 	random n 1 12
 	kinds=("${kinds[@]:0:n}" "${last[@]}" "${kinds[@]:n}")
 	for other in "${others[@]}" "${kinds[@]}" "${last[@]}" hello; do
 		world[private-data]+=" ${sizes[$other]:-32}"
 	done
-	if ! serves; then
-		fail 07.3
-		return
-	fi
+	if ! serves; then fail 07.3; return; fi
 	for other in "${others[@]}"; do refuses "$other" || return; done
 	expect 07.3 "a refusal should carry a struct hello, and each of its bytes should be set" \
 		refused_with_hello && ok 07.3
@@ -136,7 +134,8 @@ serve() {
 	accepts && ok 07.5
 }
 
-# rdma_reject() fails. A hello that nobody has written has one of these versions: see all_written().
+# rdma_reject() fails. A hello that was never written looks like one of these versions, so a program
+# that compares it all the same accepts this client: see all_written().
 check_error() {
 	local deadline=5 version
 	for version in 0 $((0xfefefefe)) $((0xa5a5a5a5)); do
