@@ -9,7 +9,7 @@
 #include "error.h"
 #include "gid.h"
 
-/* Where the parts of an address begin, and what an x stands for: a digit. */
+/* Where the parts of an address begin. In @form, x stands for a hex digit. */
 #define QPN_OFFSET 5
 #define PSN_OFFSET 12
 #define GID_OFFSET 19

@@ -5,8 +5,9 @@
 #include <infiniband/verbs.h>
 
 /*
- * Choose a device from @list, which ibv_get_device_list(3) returned and which
- * stays the caller's: the one called @name, or with @name NULL any.
+ * Choose a device from @list, which ibv_get_device_list(3) returned, which has
+ * one device at least, and which the caller still has to free. If @name is not
+ * NULL, the device must have this name.
  *
  * If @port is not NULL, the device must have an ACTIVE port. If *@port is a
  * number above 0, it must be the port with that number. If *@port is 0, any

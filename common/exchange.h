@@ -3,9 +3,10 @@
  * either can send. It speaks the language of rdma-core's ibv_rc_pingpong.
  *
  * @timeout is in seconds. exchange_connect(), exchange_serve() and
- * exchange_serve_address() wait no longer than that, and give it to the socket.
- * From then on, no call waits longer to send, or to receive. (Looking up a
- * host's name is the exception: the system's resolver has its own limits.)
+ * exchange_serve_address() give up with ETIMEDOUT when they have waited so
+ * long. They also store @timeout in the socket that they return, so that every
+ * later call on this socket gives up after the same time. (Only looking up a
+ * host's name may take longer: the system's resolver has its own limits.)
  *
  * The functions that return a socket return -1 after an error message; all
  * others return 0, or -1 after an error message.
@@ -28,7 +29,7 @@ int exchange_serve(int tcp_port, int timeout);
 /*
  * Be the server for the first client that sends an address, which is put into
  * @theirs. Any other connection meanwhile, such as that of a port scanner, is
- * reported and closed, so that it keeps nobody waiting.
+ * closed, so that it keeps nobody waiting. The first nine are reported.
  */
 int exchange_serve_address(int tcp_port, int timeout, struct address *theirs);
 
@@ -47,8 +48,10 @@ int exchange_send_address(int sock, const struct address *ours);
 int exchange_receive_address(int sock, struct address *theirs);
 
 /*
- * The client sends "done" when it has the server's address, not when it can
- * receive. The server does not look at the bytes.
+ * The client sends "done" as soon as it has the server's address, because
+ * ibv_rc_pingpong does so. Its queue pair may not be in RTR yet, so in the
+ * ping-pong the client sends the first message. The server counts the bytes,
+ * and does not look at them.
  */
 int exchange_send_done(int sock);
 int exchange_receive_done(int sock);

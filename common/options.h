@@ -32,9 +32,9 @@ int options_parse(int argc, char *argv[], const struct option_spec *specs,
 		  const char *operand, const char *notes);
 
 /*
- * After the options have been read: is the @value of @option more than this
- * device or port can do? Returns 0, or -1 after an error message if it is
- * above @max.
+ * Check the @value of @option against @max, a limit of the device or port that
+ * is known only after the options have been read. Returns 0 if it is at most
+ * @max, or -1 after an error message.
  */
 int option_at_most(const char *option, long long value, long long max);
 

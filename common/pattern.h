@@ -40,9 +40,9 @@ void pattern_fill(const struct pattern *pattern, uint8_t *message, int n);
 const uint8_t *pattern_message(const struct pattern *pattern, int n);
 
 /*
- * Is @message, of @size bytes, the peer's message number @n? An
- * ibv_rc_pingpong's bytes are not compared, only its number and size. Returns
- * 0, or -1 after an error message, which names the first byte that differs.
+ * Check that @message, of @size bytes, is the peer's message number @n. Returns
+ * 0, or -1 after an error message, which names the first byte that differs. If
+ * the peer is an ibv_rc_pingpong, only the number and the size are checked.
  */
 int pattern_check(const struct pattern *pattern, const uint8_t *message,
 		  uint32_t size, int n);

@@ -39,9 +39,9 @@ struct path {
 };
 
 /*
- * Look at port @path->port_num of a device, check the settings against what it
- * can do, choose a GID and print all three. Returns 0, or -1 after an error
- * message.
+ * Fill in @path, whose port_num is set already: query this port, check that it
+ * can do what @settings ask for, choose a GID, and print the lines "device:",
+ * "port:" and "GID:". Returns 0, or -1 after an error message.
  */
 int path_find(struct ibv_context *context, const struct settings *settings,
 	      struct path *path);
