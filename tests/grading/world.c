@@ -54,8 +54,7 @@
  * each arming counts, because some programs take events until there are none;
  * once one has failed, all of them do. ibv_modify_qp() has the name of the
  * state that it is to reach, and "again-" before it if a queue pair has been
- * taken to ERR meanwhile; ibv_query_port() has it if the port is the one that
- * was queried last. Of ibv_post_recv(), which stands for
+ * taken to ERR meanwhile. Of ibv_post_recv(), which stands for
  * ibv_post_srq_recv() as well, each request in a list counts. If "completion"
  * fails, a completion has no success, and if "SEND", "RECV" or "WRITE" does,
  * one of a send, a receive or an RDMA WRITE; if rdma_get_cm_event() does, it
@@ -568,23 +567,6 @@ static int ask_of_port(int fd, struct ib_uverbs_ioctl_hdr *hdr,
 	return result;
 }
 
-/* The port that was queried last, if no device has been opened since then. */
-static struct {
-	int fd;
-	uint64_t port;
-} last_query;
-
-/* The errno value with which a query of this port has to fail, or 0. */
-static int query_error(int fd, uint64_t port)
-{
-	const bool again = fd == last_query.fd && port == last_query.port;
-	const int err = again ? error_of("again-ibv_query_port") : 0;
-
-	last_query.fd = fd;
-	last_query.port = port;
-	return err ? err : error_of("ibv_query_port");
-}
-
 static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 {
 	/* Besides the third one; 0 is none. */
@@ -593,16 +575,12 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
 	struct ib_uverbs_query_port_resp_ex *resp =
 		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP));
-	const int err = query_error(fd, port->data);
+	const int result = ask_of_port(fd, hdr, port, three);
 	uint8_t *state;
 
 	tell_change(ASKS_PORT);
-	if (err) {
-		errno = err;
-		return -1;
-	}
-	if (ask_of_port(fd, hdr, port, three))
-		return -1;
+	if (result)
+		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
 	/* The third port, which may be the right one, has another number. */
 	if (three)
@@ -1411,10 +1389,8 @@ static int query_device_ex(struct ibv_context *context,
 			   const struct ibv_query_device_ex_input *input,
 			   struct ibv_device_attr_ex *attr, size_t size)
 {
-	int err = error_of("ibv_query_device");
+	const int err = real_query_device_ex(context, input, attr, size);
 
-	if (!err)
-		err = real_query_device_ex(context, input, attr, size);
 	if (!err && place_of(context->cmd_fd)) {
 		attr->orig_attr.phys_port_cnt = PORTS;
 		if (size >= sizeof(*attr))
@@ -1717,9 +1693,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	int err;
 
 	find_real(&real, "ibv_query_device");
-	err = error_of("ibv_query_device");
-	if (!err)
-		err = real(context, attr);
+	err = real(context, attr);
 	if (!err && place_of(context->cmd_fd))
 		attr->phys_port_cnt = PORTS;
 	return err;
@@ -1736,7 +1710,6 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		errno = closed_err;
 		return NULL;
 	}
-	last_query.port = 0;
 	find_real(&real, "ibv_open_device");
 	context = real(device);
 	if (!context)
