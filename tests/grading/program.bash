@@ -656,13 +656,6 @@ prints() {
 	return 1
 }
 
-# prints_none FORM: has it printed no line of this form?
-prints_none() {
-	find_lines "$1"
-	evidence="printed: ${found[0]:-}"
-	((!${#found[@]}))
-}
-
 # prints_only LINE FORM LIKE: is this the one line of this form?
 prints_only() { one_line "$2" "$3" && [[ ${found[0]} == "$1" ]]; }
 
