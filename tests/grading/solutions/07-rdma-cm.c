@@ -91,7 +91,7 @@ static int read_hello(const void *data, size_t size, struct hello *hello)
 /*
  * TODO 07.3: refuse the client @id, and tell it which @version we speak. With
  * say_hello(), fill in a struct hello and a struct rdma_conn_param of your own,
- * and give rdma_reject() the private_data and private_data_len of that.
+ * and pass its private_data and private_data_len to rdma_reject().
  * The client gets all bytes of the hello, so set its text, too: any words of at
  * most 23 bytes, and zeros behind them.
  * Return what rdma_reject() returns.
