@@ -78,8 +78,14 @@ int path_find(struct ibv_context *context, const struct settings *settings,
 				  "the first with an ACTIVE port");
 	printf("port:    %d, ACTIVE, path MTU %d of at most %d\n",
 	       path->port_num, settings->mtu, most);
-	if (option_at_most("-m", settings->mtu, most) ||
-	    option_at_most("-s", settings->size, path->port.max_msg_sz) ||
+	if (settings->mtu > most) {
+		print_error(0, "-m %d is more than the path MTU of port %d",
+			    settings->mtu, path->port_num);
+		print_hint("give at most %d, or first raise the MTU of the "
+			   "port's network interface", most);
+		return -1;
+	}
+	if (option_at_most("-s", settings->size, path->port.max_msg_sz) ||
 	    gid_choose(context, path->port_num, &path->port,
 		       settings->gid_index, &path->gid))
 		return -1;

@@ -694,8 +694,8 @@ serves_real_client() {
 	run -1 limited "$tool" -r 1000000
 	assert_line 'rc_pingpong: -r 1000000 is more than this device can do'
 	run -1 limited "$ours" -m 2048
-	assert_line 'pingpong: -m 2048 is more than this device can do'
-	assert_line --partial 'hint: give at most 1024;'
+	assert_line 'pingpong: -m 2048 is more than the path MTU of port 1'
+	assert_line --partial 'hint: give at most 1024, or first raise the MTU'
 }
 
 @test "memlock: too little for the buffer is explained" {
