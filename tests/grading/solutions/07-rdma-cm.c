@@ -4,11 +4,11 @@
  *	exercise PORT VERSION			be the server
  *	exercise PORT VERSION HOST		be the client
  *
- * PORT is a port of the RDMA CM, in RDMA_PS_TCP. The client tells its version
- * in the private data of its request. The server accepts a client with its own
- * version, and tells it the version once more. It refuses all others, tells
- * them which version it speaks, and waits for the next one. The client prints
- * what became of its request.
+ * PORT is a port of the RDMA CM, in RDMA_PS_TCP. VERSION has 32 bits. The
+ * client tells it in the private data of its request. The server accepts a
+ * client with its own version, and tells it the version once more. It refuses
+ * all others, tells them which version it speaks, and waits for the next one.
+ * The client prints what became of its request.
  *
  * make try-07 runs it as the server, with a client as its peer; make try-07
  * ARGS=refuse as the client. Write the bodies marked TODO.
