@@ -213,6 +213,8 @@ static int server(struct rdma_event_channel *channel, struct sockaddr_in *addr,
 	struct rdma_cm_id *id;
 
 	hello->version = htonl(fill(&message) | 1U << 31);
+	if (!strcmp(answer, "short"))
+		hello->version &= htonl(INT32_MAX);
 	if (!strcmp(answer, "empty"))
 		hello->version = 0;
 	if (!strcmp(answer, "empty") || !strcmp(answer, "accept"))

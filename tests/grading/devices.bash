@@ -27,7 +27,7 @@ pretend() {
 
 # add_ports N: two more; the third one is the real one.
 add_ports() {
-	local ports=/sys/class/infiniband/${names[$1]}/ports gid=0000:0000:0000:0000:0000:ffff:c603:0001
+	local ports=/sys/class/infiniband/${names[$1]}/ports gid=0000:0000:0000:0000:0000:ffff:a9fe:0001
 	local states=('3: ARMED' '5: ACTIVE_DEFER') i
 	if (($1 == 3)); then states[0]='4: ACTIVE'; elif (($1 == 4)); then states[1]='4: ACTIVE'; fi
 	if (($1 == 1 || $1 == 4)); then gid=fe80:0000:0000:0000:0000:0000:0000:00ff; fi
@@ -68,7 +68,7 @@ first_ipv4() {
 # and comes before 2, but cannot be opened either. `interfaces` has the interface of each.
 make_world() {
 	local digits=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() three=() entry gap error share=60000 # the last one is for late()
+	local nets=() three=() ipv4 entry gap error share=60000 # the last one is for late()
 	random error 12 24 # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
@@ -80,14 +80,17 @@ make_world() {
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
 	addresses[0]="10.${nets[2]}.$third.$last/24"
-	addresses[1]="fd00:100::1/64 fd00:101::ffff:a$net:1/64 0:0:0:0:1:ffff:a$old:1/64"
-	addresses[1]+=" 0:0:0:0:0:ff00:a$net:1/64 ::ff:a$old:1/64 ::10.$net.3.1/64"
-	addresses[1]+=" 0:0:0:0:0:fffe:a$net:1/64 0:0:0:0:0:7fff:a$old:1/64"
-	addresses[1]+=" 2002:a$net:301::1/64 64:ff9b::10.$net.3.1/64"
+	# GIDs that end like the right one, which is ::ffff: and these four bytes.
+	printf -v ipv4 'a%02x:%02x%02x' "$net" "$third" "$last"
+	addresses[1]="fd00:100::1/64 fd00:101::ffff:$ipv4/64 0:0:0:0:1:ffff:$ipv4/64"
+	addresses[1]+=" 0:0:0:0:0:ff00:$ipv4/64 ::ff:$ipv4/64 ::$ipv4/64"
+	addresses[1]+=" 0:0:0:0:0:fffe:$ipv4/64 0:0:0:0:0:7fff:$ipv4/64"
+	addresses[1]+=" 2002:$ipv4::1/64 64:ff9b::$ipv4/64"
 	addresses[1]+=" 10.$old.$third.$last/24 10.$old.$((third + 1)).$last/24"
-	# Each of these differs from an IPv4 address in one byte.
-	for i in {1,100}::ffff:a02:2 0:{1,100}::ffff:a02:2 0:0:{1,100}::ffff:a02:2 \
-		0:0:0:{1,100}:0:ffff:a02:2 ::100:ffff:a02:2; do addresses[1]+=" $i/64"; done
+	# Each of these differs from it in one byte.
+	for i in {1,100}::ffff 0:{1,100}::ffff 0:0:{1,100}::ffff 0:0:0:{1,100}:0:ffff ::100:ffff; do
+		addresses[1]+=" $i:$ipv4/64"
+	done
 	addresses[2]="${address[*]} 10.$old.$((third + 1)).$last/24"
 	for i in 3 4 7; do addresses[i]="10.${nets[i]}.$third.$last/24"; done
 	addresses[5]=fd00:200::1/64 addresses[6]=fd00:201::1/64

@@ -682,7 +682,7 @@ written() {
 	local region regions start end filled at length source sources
 	own_addresses || return
 	evidence="a SEND was posted"
-	! told SENT || return
+	! told SENT && ! told SENT_IMM || return
 	calls_of reg_mr "*length=$1 *"
 	# Nobody needs more than one.
 	regions=("${calls[@]:0:10}")

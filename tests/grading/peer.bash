@@ -313,8 +313,9 @@ wants_a_zero() {
 }
 
 # Draws wrong magics, in the words of cm_peer.c. `magics`: each of the four letters in the other
-# case, each one replaced by another small letter, the first one exchanged with another, and two of
-# the others. `few_magics`: two replaced, two in the other case, so that each place is wrong once.
+# case, each one replaced by another small letter, the first one exchanged with another, two of the
+# others; and all letters with the other value of bit 6, or of bit 7. `few_magics`: two replaced,
+# two in the other case, so that each place is wrong once.
 # shellcheck disable=SC2034 # for the checks
 draw_magics() {
 	local i n magic=ping capital=PING others swaps=()
@@ -326,6 +327,7 @@ draw_magics() {
 	done
 	random n 1 3 && magics[8]="magic=${magic:n:1}${magic:1:n-1}${magic:0:1}${magic:n+1}"
 	shuffle swaps pnig pign pgni && magics[9]=magic=${swaps[0]}
+	magics+=("magic=0).'" magic=$'\xf0\xe9\xee\xe7')
 	random n 0 1
 	for i in {0..3}; do few_magics+=("${magics[i + 4 * ((n + i) % 2)]}"); done
 }
@@ -381,6 +383,14 @@ both_end() {
 		account
 		ending="; the program: $message" message=''
 	fi
+}
+
+# receives_all PORT COUNT: does the program of 05 take COUNT messages, and give credits for all?
+receives_all() {
+	start exercise "$1" 64 "$2" && peer source "$1" 64 "$2" 10.9.0.1 && walk
+	both_end
+	evidence=$complaint$ending
+	[[ "$status $complaint" == '0 the peer: all' ]]
 }
 
 # Ends the peer, if there is one.

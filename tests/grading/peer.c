@@ -590,6 +590,10 @@ static int take_credits(const struct ibv_wc *wc, int posted, int *given)
 		puts("a message without credits");
 		return -1;
 	}
+	if (!wc->imm_data) {
+		puts("a message gives no credit back");
+		return -1;
+	}
 	/*
 	 * The credit for a message may come before we know that the message was
 	 * sent: its acknowledgement is on its way as well.
@@ -900,8 +904,8 @@ static int set_up_lock(struct lock *l, const struct peer *p)
 	l->result = &memory[0];
 	l->word = &memory[1 + random32() % 200];
 	l->counter = &memory[201 + random32() % 200];
-	/* The first addition changes all 8 bytes. */
-	*l->counter |= UINT32_MAX;
+	/* The first addition carries through all 8 bytes. */
+	*l->counter |= UINT64_MAX >> 8;
 	l->first = *l->counter;
 	/*
 	 * Never the number of a queue pair. Its lower half is 0, and its first
@@ -955,6 +959,12 @@ static int lock(struct peer *p)
 		} else if (strcmp(what, "release") == 0) {
 			if (release(&l, l.first))
 				break;
+			/*
+			 * From now on a number that a real client can have,
+			 * though not that of the program: a queue pair's number
+			 * has 24 bits.
+			 */
+			l.number = random32() | 1U << 24;
 			puts("released");
 		} else if (strcmp(what, "contend") == 0) {
 			if (scanf("%d", &n) != 1)

@@ -11,10 +11,11 @@
  *
  * The five devices that are named by "three-ports" have three: their own is the
  * third one. Of the other two, the first is ARMED, and the second ACTIVE_DEFER;
- * the first one has two GIDs of RoCE v2, 198.3.0.1 and 198.4.0.1, but those of
- * the last two devices are of IPv6. And of the third device the first port is
- * ACTIVE, of the fourth one the second. The first device has no ACTIVE port at
- * all, although its interface is up. The second ports have no GIDs at all.
+ * the first one has two GIDs of RoCE v2, of 169.254.0.1 and 169.254.1.1, but
+ * those of the last two devices are of IPv6. And of the third device the first
+ * port is ACTIVE, of the fourth one the second. The first device has no ACTIVE
+ * port at all, although its interface is up. The second ports have no GIDs at
+ * all.
  *
  * The tables of these devices are smaller, because ibv_query_gid_table() cannot
  * ask for the GIDs of several tables of Soft-RoCE: the length of an answer has
@@ -215,6 +216,9 @@ enum word {
 	SILENT = 39,	/* a SEND that asks for no completion */
 	STOCKS = 40,	/* more receives are posted than there are slots */
 	GOES_ON = 41,	/* with an immediate value: see goes_on() */
+	SENT_IMM = 42,	/* a SEND with an immediate value was posted */
+	EARLY = 43,	/* credits for receives that are not posted */
+	BLIND = 44,	/* slept without a poll: see arm() */
 	ACKED = 1000,	/* ibv_ack_cq_events(); and the number of events */
 };
 
@@ -233,7 +237,7 @@ struct under_way {
 	unsigned int send;
 };
 
-#define MOST_PIECES 64
+#define MOST_PIECES 1024	/* 32 requests, of 32 SGEs each */
 static struct under_way under_way[MOST_PIECES];
 static int pieces;
 /*
@@ -247,6 +251,9 @@ static unsigned int started;	/* sends, and WRITEs that will complete */
 static unsigned int shown;	/* sends whose completions may be seen */
 static unsigned long long credits;	/* taken, besides those for all slots */
 static int receives;	/* posted, and their completions not taken */
+static unsigned long long posted, came;	/* receives, and their completions */
+static unsigned long long given;	/* credits */
+static bool blind;	/* see arm() */
 static int writes;	/* of them no completion was taken, but it will come */
 static bool polls;	/* and so it is seen which sends have ended */
 
@@ -282,7 +289,7 @@ struct result {
 	unsigned char bytes[64];
 };
 
-#define MOST_RESULTS 64
+#define MOST_RESULTS 1024
 static struct result results[MOST_RESULTS];
 static int held;
 /* What stands now where those that are posted next will bring something. */
@@ -505,14 +512,19 @@ static bool completion_fails(enum ibv_wc_opcode opcode)
 	       (opcode == IBV_WC_RDMA_WRITE && error_of("WRITE"));
 }
 
-/* Make it the GID at @index of @port: that of 198.@net.0.1, or of fe80::ff. */
+/*
+ * Make it the GID at @index of @port: that of 169.254.N.1, where N is the last
+ * byte of @index, or that of fe80::ff.
+ */
 static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
-		      uint32_t index, unsigned char net)
+		      uint32_t index, bool has_ipv4)
 {
-	const unsigned char ipv4[16] = { [10] = 0xff, 0xff, 198, net, 0, 1 };
+	const unsigned char ipv4[16] = {
+		[10] = 0xff, 0xff, 169, 254, (unsigned char)index, 1
+	};
 	const unsigned char ipv6[16] = { 0xfe, 0x80, [15] = 0xff };
 
-	memcpy(entry->gid, net ? ipv4 : ipv6, sizeof(ipv4));
+	memcpy(entry->gid, has_ipv4 ? ipv4 : ipv6, sizeof(ipv4));
 	entry->gid_index = index;
 	entry->port_num = port;
 	entry->gid_type = IB_UVERBS_GID_TYPE_ROCE_V2;
@@ -521,9 +533,7 @@ static void set_entry(struct ib_uverbs_gid_entry *entry, uint32_t port,
 /* Make it the GID at @index of the first of three ports, 0 or 1. */
 static void set_first(struct ib_uverbs_gid_entry *entry, uint32_t index, int fd)
 {
-	const unsigned char net = place_of(fd) >= 4 ? 0 : index ? 4 : 3;
-
-	set_entry(entry, 1, index, net);
+	set_entry(entry, 1, index, place_of(fd) < 4);
 }
 
 /* Change what the kernel says of a GID. */
@@ -608,7 +618,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 
 	tell_change(ASKS_GID);
 	if (index == FAR) {
-		set_entry(entry, (uint32_t)port->data, FAR, 5);
+		set_entry(entry, (uint32_t)port->data, FAR, true);
 		return 0;
 	}
 	if (three && port->data == 1 && index <= 1) {
@@ -620,7 +630,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		return -1;
 	}
 	if (index == LAST && place_of(fd) != RIGHT) {
-		set_entry(entry, (uint32_t)port->data, LAST, 0);
+		set_entry(entry, (uint32_t)port->data, LAST, false);
 		return 0;
 	}
 	if (ask_of_port(fd, hdr, port, three)) {
@@ -657,7 +667,8 @@ static int query_gids(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 	if (three && *count < room)
 		set_first(&entries[(*count)++], 1, fd);
 	if (*count < room && place_of(fd) != RIGHT)
-		set_entry(&entries[(*count)++], three ? PORTS : 1, LAST, 0);
+		set_entry(&entries[(*count)++], three ? PORTS : 1, LAST,
+			  false);
 	return 0;
 }
 
@@ -884,6 +895,12 @@ static void send_begins(const struct ibv_send_wr *wr)
 	if (wr->opcode == IBV_WR_SEND_WITH_IMM ||
 	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
 		goes_on();
+	if (wr->opcode == IBV_WR_SEND_WITH_IMM) {
+		tell_once(SENT_IMM);
+		given += ntohl(wr->imm_data);
+		if (spoils && given + spoils > posted)
+			tell_once(EARLY);
+	}
 	if (wr->opcode == IBV_WR_RDMA_WRITE ||
 	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
 		if (wr->opcode == IBV_WR_RDMA_WRITE)
@@ -944,6 +961,7 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 	} else if (opcode == IBV_WC_RECV) {
 		credits += ntohl(imm);
 		receives--;
+		came++;
 		tell(RECEIVED);
 	}
 }
@@ -1208,6 +1226,7 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 	int taken;
 
 	polls = true;
+	blind = false;
 	if (error_of("ibv_poll_cq"))
 		return -2;	/* any negative number says so */
 	if (too_early())
@@ -1222,9 +1241,11 @@ static int take(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		deliver(wc[i].wr_id);
 		if (wc[i].status == IBV_WC_SUCCESS)
 			atomic_ends(wc[i].opcode);
-		if (completion_fails(wc[i].opcode))
+		/* The driver sets no opcode either if a request has failed. */
+		if (completion_fails(wc[i].opcode)) {
 			wc[i].status = IBV_WC_WR_FLUSH_ERR;
-		/* Where it has failed, its opcode is right all the same. */
+			wc[i].opcode = 0;
+		}
 		if (wc[i].opcode == IBV_WC_SEND ||
 		    wc[i].opcode == IBV_WC_RDMA_WRITE)
 			wc[i].byte_len = NO_NUMBER;
@@ -1296,11 +1317,19 @@ static void wait_for_grader(void)
 		poll(NULL, 0, 10);
 }
 
-/* Arm @cq late, and return late, so that something may come before. */
+/*
+ * Arm @cq late, and return late, so that something may come before. A message
+ * that is under way now may have come before, too: then no event tells of it,
+ * so a program that does not poll is blind for it.
+ */
 static int arm(struct ibv_cq *cq, int solicited_only)
 {
+	const int cancel_state = lock_queues();
 	struct pollfd event = { .events = POLLIN };
 	int err;
+
+	blind = sends > came;
+	unlock_queues(cancel_state);
 
 	if (late) {
 		tell(ARMS);
@@ -1362,6 +1391,7 @@ static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq,
 		tell(RECV);
 		cancel_state = lock_queues();
 		receives++;
+		posted++;
 		if (spoils && receives > spoils)
 			tell_once(STOCKS);
 		unlock_queues(cancel_state);
@@ -1420,6 +1450,7 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 	bool hidden;
 
 	polls = true;
+	blind = false;
 	err = error_of("ibv_poll_cq");
 	hidden = !err && too_early();
 	unlock_queues(cancel_state);
@@ -1935,6 +1966,8 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		errno = err;
 		return -1;
 	}
+	if (blind)
+		tell_once(BLIND);
 	find_real(&real, "ibv_get_cq_event");
 	result = real(channel, cq, cq_context);
 	if (!result)

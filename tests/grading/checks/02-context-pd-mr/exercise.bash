@@ -93,7 +93,8 @@ check_exercise() {
 	fi
 	# Letters that mean nothing: alone, behind an L, or before good letters. The first has two
 	# bytes.
-	for range in BCDEFGHIJK MNOPQ STUV XYZ wlra bcdefghijkmnopqstuvxyz '()*?;:./_#&' 0123456789; do
+	for range in BCDEFGHIJK MNOPQ STUV XYZ wlra bcdefghijkmnopqstuvxyz 0123456789 \
+		'()*?;:./_#&!"$%<=>@[]^`{}~'; do
 		random i 0 $((${#range} - 1))
 		others+=("${range:i:1}")
 	done

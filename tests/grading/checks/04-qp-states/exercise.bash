@@ -71,9 +71,11 @@ check_exercise() {
 	expect 04.5 "$victim should be in ERR now" qp "$victim" state ERR || return
 	go
 	is_back && go && finish && expect_status 04.5 0 && ok 04.5
-	# In another run it is the other one that fails, and has the last PSN that there is.
-	((psn[place] = 16777215, psn[2] = 0))
-	victim=$other other=$first theirs=0 mine=0 world[sent]=1 # so one of them is read back as 0
+	# In another run it is the other one that fails, and has the last PSN that there is. Its peer
+	# has a small one.
+	random theirs 1 1048575
+	((psn[place] = 16777215, psn[1 - place] = theirs, psn[2] = 0))
+	victim=$other other=$first mine=0 world[sent]=1 # so one of them is read back as 0
 	start exercise "${psn[@]}" "$victim"
 	reach 04.1 init && go && reach 04.2 rtr && go && reach_state 04.3 rts || return
 	expect 04.2 "rq_psn should be the first PSN of the peer" both rq-psn "${psn[1]}" "${psn[0]}"

@@ -1,14 +1,15 @@
 points 06.7 3 'broken.c writes all of the text' 'man 3 ibv_post_send'
 
 check_broken() {
-	local pieces rest size completions
+	local pieces rest long size completions
 	random pieces 27 35
 	random rest 1 99
+	random long 101 999
 	watch_registrations
 	watch_copies
 	# One short piece; many pieces, of which the last one is short; three such pieces; whole pieces
 	# only.
-	for size in "$rest" $((pieces * 1000 + 99 + rest * 9)) $((2000 + rest)) $((pieces * 1000)); do
+	for size in "$rest" $((pieces * 1000 + long)) $((2000 + rest)) $((pieces * 1000)); do
 		start broken "$size" && reach 06.7 registered &&
 			expect 06.7 "there should be a region of $size bytes" has_region "$size" || return
 		finish
