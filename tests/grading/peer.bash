@@ -313,21 +313,25 @@ wants_a_zero() {
 }
 
 # Draws wrong magics, in the words of cm_peer.c. `magics`: each of the four letters in the other
-# case, each one replaced by another small letter, the first one exchanged with another, two of the
-# others; and all letters with the other value of bit 6, or of bit 7. `few_magics`: two replaced,
-# two in the other case, so that each place is wrong once.
+# case; each one replaced, one of them by the byte that has another bit 6, one by that which has
+# another bit 7, and two by another small letter; the first one exchanged with another; two of the
+# others. `few_magics`: two replaced, two in the other case, so that each place is wrong once.
 # shellcheck disable=SC2034 # for the checks
 draw_magics() {
-	local i n magic=ping capital=PING others swaps=()
+	local i n letter magic=ping capital=PING others places=() swaps=()
+	local bit6=(0 \) . \') bit7=($'\xf0' $'\xe9' $'\xee' $'\xe7')
 	magics=() few_magics=()
+	shuffle places {0..3}
 	for i in {0..3}; do
 		magics[i]="magic=${magic:0:i}${capital:i:1}${magic:i+1}"
 		others=abcdefghijklmnopqrstuvwxyz others=${others/${magic:i:1}}
-		random n 0 24 && magics[i + 4]="magic=${magic:0:i}${others:n:1}${magic:i+1}"
+		random n 0 24 && letter=${others:n:1}
+		if ((i == places[0])); then letter=${bit6[i]}; fi
+		if ((i == places[1])); then letter=${bit7[i]}; fi
+		magics[i + 4]=magic=${magic:0:i}$letter${magic:i+1}
 	done
 	random n 1 3 && magics[8]="magic=${magic:n:1}${magic:1:n-1}${magic:0:1}${magic:n+1}"
 	shuffle swaps pnig pign pgni && magics[9]=magic=${swaps[0]}
-	magics+=("magic=0).'" magic=$'\xf0\xe9\xee\xe7')
 	random n 0 1
 	for i in {0..3}; do few_magics+=("${magics[i + 4 * ((n + i) % 2)]}"); done
 }
