@@ -70,8 +70,10 @@
  *
  * With "spoil", the first bytes of a place change when it is posted for another
  * message. On Soft-RoCE they stay until that message comes, so without this
- * nobody would see that a program reads the message before it too late. Its
- * value is the number of slots: the grader is told if more receives are posted.
+ * nobody would see that a program reads the message before it too late. It has
+ * two numbers: how many slots there are, and how many messages. The grader is
+ * told if more receives are posted than there are slots; and if credits are
+ * given for receives that are not posted, as long as messages may need them.
  *
  * "slots" has two numbers: how many sends may be under way, and how many there
  * are in all. As long as the program could send, because it has a credit and a
@@ -356,9 +358,9 @@ __attribute__((constructor)) static void read_settings(void)
 		const char *name, *format;
 		void *to;
 	} numbers[] = {
-		{ "spread", "%d", &spread }, { "spoil", "%d", &spoils },
-		{ "late", "%d", &late }, { "lag", "%d", &lag },
-		{ "reason", "%d", &reason }, { "v1", "%u", &v1_net },
+		{ "spread", "%d", &spread }, { "late", "%d", &late },
+		{ "lag", "%d", &lag }, { "reason", "%d", &reason },
+		{ "v1", "%u", &v1_net },
 		{ "sent", "%u", &sent }, { "received", "%u", &received },
 		{ "peer", "%x", &peer }, { "key", "%llu", &key },
 	};
@@ -388,6 +390,8 @@ __attribute__((constructor)) static void read_settings(void)
 			for (int i = 0; i < WITH_THREE; i++)
 				read &= fscanf(file, "%63s",
 					       with_three_ports[i]) == 1;
+		} else if (strcmp(name, "spoil") == 0) {
+			read = fscanf(file, "%d %u", &spoils, &in_all) == 2;
 		} else if (strcmp(name, "slots") == 0) {
 			read = fscanf(file, "%u %u", &slots, &in_all) == 2;
 		} else if (strcmp(name, "wait") == 0) {
@@ -898,7 +902,7 @@ static void send_begins(const struct ibv_send_wr *wr)
 	if (wr->opcode == IBV_WR_SEND_WITH_IMM) {
 		tell_once(SENT_IMM);
 		given += ntohl(wr->imm_data);
-		if (spoils && given + spoils > posted)
+		if (spoils && given + spoils > posted && posted < in_all)
 			tell_once(EARLY);
 	}
 	if (wr->opcode == IBV_WR_RDMA_WRITE ||

@@ -74,7 +74,7 @@ check_sender() {
 check_receiver() {
 	local port=$1 size=$2 count=$3 complaint times
 	unset 'world[slots]'
-	world[spoil]=4
+	world[spoil]="4 $count"
 	start exercise "$port" "$size" "$count"
 	unset 'world[spoil]'
 	peer source "$port" "$size" "$count" 10.9.0.1 && until_connected : "$size" || return
