@@ -252,8 +252,8 @@ static unsigned int sends, ended;
 static unsigned int started;	/* sends, and WRITEs that will complete */
 static unsigned int shown;	/* sends whose completions may be seen */
 static unsigned long long credits;	/* taken, besides those for all slots */
-static int receives;	/* posted, and their completions not taken */
-static unsigned long long posted, came;	/* receives, and their completions */
+static unsigned long long posted;	/* receives */
+static unsigned long long came;	/* completions of receives, taken */
 static unsigned long long given;	/* credits */
 static bool blind;	/* see arm() */
 static int writes;	/* of them no completion was taken, but it will come */
@@ -360,9 +360,9 @@ __attribute__((constructor)) static void read_settings(void)
 	} numbers[] = {
 		{ "spread", "%d", &spread }, { "late", "%d", &late },
 		{ "lag", "%d", &lag }, { "reason", "%d", &reason },
-		{ "v1", "%u", &v1_net },
-		{ "sent", "%u", &sent }, { "received", "%u", &received },
-		{ "peer", "%x", &peer }, { "key", "%llu", &key },
+		{ "v1", "%u", &v1_net }, { "sent", "%u", &sent },
+		{ "received", "%u", &received }, { "peer", "%x", &peer },
+		{ "key", "%llu", &key },
 	};
 	static bool begun;
 	char name[32];
@@ -964,7 +964,6 @@ static void request_ends(uint64_t wr_id, enum ibv_wc_opcode opcode,
 		tell(WRITTEN);
 	} else if (opcode == IBV_WC_RECV) {
 		credits += ntohl(imm);
-		receives--;
 		came++;
 		tell(RECEIVED);
 	}
@@ -1394,9 +1393,8 @@ static int post_receives(struct ibv_qp *qp, struct ibv_srq *srq,
 		}
 		tell(RECV);
 		cancel_state = lock_queues();
-		receives++;
 		posted++;
-		if (spoils && receives > spoils)
+		if (spoils && posted > came + spoils)
 			tell_once(STOCKS);
 		unlock_queues(cancel_state);
 	}
