@@ -68,12 +68,13 @@ first_ipv4() {
 # and comes before 2, but cannot be opened either. `interfaces` has the interface of each.
 make_world() {
 	local digits=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() three=() ipv4 entry gap error share=60000 # the last one is for late()
+	local nets=() three=() bits=() ipv4 entry gap error share=60000 # the last one is for late()
 	random error 12 24 # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
 	shuffle digits {0..7}
 	for i in "${digits[@]}"; do random n 1000 9999; names+=("rx$n$i"); done
+	digits=() && shuffle digits {0..7} # other ones for the interfaces
 	world[closed]="$device ${names[7]} $error"
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
 	((old = nets[0], net = nets[1], gone = 11 + last % 80, n = 256))
@@ -86,7 +87,12 @@ make_world() {
 	addresses[1]+=" 0:0:0:0:0:ff00:$ipv4/64 ::ff:$ipv4/64 ::$ipv4/64"
 	addresses[1]+=" 0:0:0:0:0:fffe:$ipv4/64 0:0:0:0:0:7fff:$ipv4/64"
 	addresses[1]+=" 2002:$ipv4::1/64 64:ff9b::$ipv4/64"
-	addresses[1]+=" 10.$old.$third.$last/24 10.$old.$((third + 1)).$last/24"
+	for i in 0 1 2; do addresses[1]+=" 10.$old.$((third + i)).$last/24"; done
+	# ffff without one of its bits, which is a random one.
+	shuffle bits {1..14}
+	for i in "${bits[@]:0:3}"; do
+		printf -v n %x $((0xffff ^ 1 << i)) && addresses[1]+=" ::$n:$ipv4/64"
+	done
 	# Each of these differs from it in one byte.
 	for i in {1,100}::ffff 0:{1,100}::ffff 0:0:{1,100}::ffff 0:0:0:{1,100}:0:ffff ::100:ffff; do
 		addresses[1]+=" $i:$ipv4/64"
@@ -118,7 +124,7 @@ make_world() {
 	until_made has_entry "${names[1]}" "$gap" '0*'
 	shuffle three 0 1 2 3 4
 	for i in "${three[@]}"; do add_ports "$i"; done
-	for i in "$third" $((third + 1)); do
+	for i in "$third" $((third + 1)) $((third + 2)); do
 		until_made index_of "${names[1]}" "10.$old.$i.$last" && pretend "${names[1]}" 3 "$index"
 	done
 	mount --bind "$root/sys/class/infiniband/${names[0]}/ports"/{1,3}/state

@@ -562,8 +562,9 @@ all_written() {
 
 watch_identifiers() {
 	probe create_id ucma_create_id
-	probe resolve rdma_resolve_addr
 	# shellcheck disable=SC2016 # they are the kernel's
+	probe :resolve rdma_resolve_addr 'got=$retval:s32'
+	# shellcheck disable=SC2016
 	probe :destroy_id ucma_destroy_id 'got=$retval:s32'
 	# shellcheck disable=SC2016
 	probe :cm_event ucma_get_event 'got=$retval:s32'

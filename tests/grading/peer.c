@@ -90,6 +90,7 @@ struct lock {
 	uint64_t *result;	/* of an operation of our own client */
 	volatile uint64_t *word, *counter;
 	uint64_t first;		/* what the counter was */
+	uint64_t jumps;		/* by how much more than 1 we added, in all */
 	uint64_t number;	/* of our own client */
 };
 
@@ -850,7 +851,10 @@ static int release(struct lock *l, uint64_t counter)
 	return -1;
 }
 
-/* Take the lock, add 1 to the counter as slowly as we can, release the lock. */
+/*
+ * Take the lock, add to the counter as slowly as we can, release the lock. We
+ * add so much that the next addition carries through four bytes.
+ */
 static int contend(struct lock *l)
 {
 	const long long deadline = deadline_after(TIMEOUT);
@@ -870,7 +874,7 @@ static int contend(struct lock *l)
 	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
 		return -1;
 	counter = *l->result;
-	printf("before +%" PRIu64 "\n", counter - l->first);
+	printf("before +%" PRIu64 "\n", counter - l->first - l->jumps);
 	usleep(2000);
 	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
 		return -1;
@@ -878,7 +882,9 @@ static int contend(struct lock *l)
 		puts("the counter changed while we held the lock");
 		return -1;
 	}
-	*l->result = ++counter;
+	l->jumps += ((counter + 1) | UINT32_MAX) - (counter + 1);
+	counter = (counter + 1) | UINT32_MAX;
+	*l->result = counter;
 	if (operate(l, IBV_WR_RDMA_WRITE, l->counter, 0, 0))
 		return -1;
 	return release(l, counter);
@@ -954,7 +960,8 @@ static int lock(struct peer *p)
 	while (scanf("%15s", what) == 1) {
 		if (strcmp(what, "look") == 0) {
 			printf("lock 0x%" PRIx64 ", counter %+" PRId64 "\n",
-			       *l.word, (int64_t)(*l.counter - l.first));
+			       *l.word,
+			       (int64_t)(*l.counter - l.first - l.jumps));
 			puts("looked");
 		} else if (strcmp(what, "release") == 0) {
 			if (release(&l, l.first))
@@ -964,7 +971,8 @@ static int lock(struct peer *p)
 			 * though not that of the program: a queue pair's number
 			 * has 24 bits.
 			 */
-			l.number = random32() | 1U << 24;
+			l.number = random32() % (1U << 24) |
+				   1U << (24 + random32() % 8);
 			puts("released");
 		} else if (strcmp(what, "contend") == 0) {
 			if (scanf("%d", &n) != 1)
@@ -978,7 +986,7 @@ static int lock(struct peer *p)
 		} else {
 			n = exchange_same(p->sock, "bye", "\"bye\"");
 			printf("sum %" PRId64 "\n",
-			       (int64_t)(*l.counter - l.first));
+			       (int64_t)(*l.counter - l.first - l.jumps));
 			return n;
 		}
 	}

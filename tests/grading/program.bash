@@ -8,20 +8,21 @@ declare -A call_names=()
 case $HOSTTYPE in
 x86_64)
 	call_names=([0]=read [7]=poll [19]=readv [23]=select [34]=pause [35]=nanosleep
-		[128]=sigtimedwait [130]=sigsuspend [202]=futex [230]=nanosleep [232]=epoll_wait
-		[270]=select [271]=ppoll [281]=epoll_wait [426]=io_uring_enter [441]=epoll_pwait2)
+		[128]=sigtimedwait [130]=sigsuspend [202]=futex [219]=restart_syscall
+		[230]=nanosleep [232]=epoll_wait [270]=select [271]=ppoll [281]=epoll_wait
+		[426]=io_uring_enter [441]=epoll_pwait2)
 	;;
 aarch64)
 	call_names=([22]=epoll_wait [63]=read [65]=readv [72]=select [73]=ppoll [98]=futex
-		[101]=nanosleep [115]=nanosleep [133]=sigsuspend [137]=sigtimedwait
-		[426]=io_uring_enter [441]=epoll_pwait2)
+		[101]=nanosleep [115]=nanosleep [128]=restart_syscall [133]=sigsuspend
+		[137]=sigtimedwait [426]=io_uring_enter [441]=epoll_pwait2)
 	;;
 i[3-6]86)
-	call_names=([3]=read [29]=pause [82]=select [142]=select [145]=readv [162]=nanosleep
-		[168]=poll [177]=sigtimedwait [179]=sigsuspend [240]=futex [256]=epoll_wait
-		[267]=nanosleep [308]=select [309]=ppoll [319]=epoll_wait [407]=nanosleep
-		[413]=select [414]=ppoll [421]=sigtimedwait [422]=futex [426]=io_uring_enter
-		[441]=epoll_pwait2)
+	call_names=([0]=restart_syscall [3]=read [29]=pause [82]=select [142]=select
+		[145]=readv [162]=nanosleep [168]=poll [177]=sigtimedwait [179]=sigsuspend
+		[240]=futex [256]=epoll_wait [267]=nanosleep [308]=select
+		[309]=ppoll [319]=epoll_wait [407]=nanosleep [413]=select [414]=ppoll
+		[421]=sigtimedwait [422]=futex [426]=io_uring_enter [441]=epoll_pwait2)
 	;;
 esac
 # The names of the CHECKPOINTs of all programs. With another name, a program is seen to wait there
@@ -29,7 +30,7 @@ esac
 checkpoints='chosen|registered|clean|arming|armed|drained|init|rtr|rts|error|recovered|connected'
 checkpoints+='|credit|done|answered|tried|locked|added'
 waiting_calls=' read readv poll ppoll select epoll_wait epoll_pwait2 io_uring_enter pause'
-waiting_calls+=' sigtimedwait sigsuspend '
+waiting_calls+=' sigtimedwait sigsuspend restart_syscall '
 
 # Forgets the program before. All variables that describe one program are set here.
 # shellcheck disable=SC2034 # some are for the checks
@@ -39,6 +40,7 @@ forget_program() {
 	lines=()		# what it has printed
 	half_line=''	# what it has printed of a line that has no end yet
 	next_line=0		# the first of `lines` that no until_line() has looked at
+	call_before=()	# what each of its threads was in at the last look
 	status=''		# its exit status, when it has ended
 	timed_out=''	# 1: we have stopped it, or will
 	progress_mark='' idle_looks=0	# see hangs()
@@ -269,6 +271,10 @@ look_at_threads() {
 		read -r call fd second third fourth fifth _ <"/proc/$thread/syscall"
 		((busy += time / 1000, wakings += times))
 		name=${call_names[$call]:-$call}
+		# The kernel may interrupt a poll(2), or a sleep, though there is no signal, and go on
+		# with it like this. The arguments stay the same.
+		if [[ $name == restart_syscall ]]; then name=${call_before[$thread]:-$name}; fi
+		call_before[thread]=$name
 		if [[ $name == read && $fd == 0x0 ]]; then
 			name=Enter
 		fi

@@ -270,7 +270,7 @@ has_text() { grep -qaxzF -- "$1" "$root$program"; }
 # prints its words whenever this call fails. So if they are in the program, but not printed, they
 # belong to another call of a main() that is the student's own, and any line with the NAME will do.
 heeds() {
-	local line what=fail text=${1%: ERROR*}
+	local line other what=fail text=${1%: ERROR*}
 	# These verbs return an errno value.
 	case ${world[failing]%% *} in
 	ibv_dealloc_pd | ibv_dereg_mr | ibv_req_notify_cq | ibv_post_* | INIT | RTR | RTS)
@@ -286,6 +286,10 @@ heeds() {
 	has_text "${text#\*}" || return 0
 	printed "${1//ERROR/$2}" ||
 		{ [[ ${always_told:-} ]] && ! printed "$text*" && printed "*: $2 *"; } || return
+	# No line may name several errors, of which one has to be right.
+	for other in "${errors[@]% *}"; do
+		if [[ $other != "$2" ]] && printed "*@($2*$other|$other*$2)*"; then return 1; fi
+	done
 	# The given code prints the name and then, in parentheses, what it means.
 	for line in "${lines[@]}"; do
 		# shellcheck disable=SC2053 # patterns

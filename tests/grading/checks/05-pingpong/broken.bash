@@ -8,7 +8,7 @@ check_broken() {
 	# a repair posts thousands: they would fill the trace.
 	random count 513 540
 	not_told RECV
-	run broken "$count"
+	start broken "$count" && walk
 	not_told
 	find_lines "received $count messages"
 	if ((!${#found[@]} || status)); then

@@ -10,19 +10,19 @@ points 07.5 3 'accepts its own version' 'man 3 rdma_accept'
 peer_program=cm_peer
 
 check_exercise() {
-	local port version said answer kind magics few_magics reason
-	local refusal='refused: (version|reason) [0-9]+.*'
+	local port version said answer kind magics few_magics reason asked=0
+	local refusal='refused: (version|reason) [0-9]+.*' texts=()
 	watch_refusals
-	random port 20000 30000
-	random version 0x02010101 0x7ffffff0
-	((version |= 0x010101)) # no byte is zero
+	random port 20000 30000 && shuffle texts given hello # of welcome clients, and of others
+	random version 0x02010101 0x7ffffff0 # and no byte is zero
+	((version |= !(version & 0xff) | !(version & 0xff00) << 8 | !(version & 0xff0000) << 16))
 	draw_magics
 	ask_one_who_accepts || return
 	((version |= 1 << 31)) # for a signed number it is negative
 	ask_one_who_refuses refuse
 	# The first client of this server is welcome, that of serve() is not: so a server that only
 	# counts its clients is wrong in one of them.
-	if expect 07.5 'the server does not listen' serves && accepts; then serve; fi
+	if expect 07.5 'the server does not listen' serves && accepts "${texts[0]}"; then serve; fi
 	unset 'world[private-data]'
 	# After serve(), which shows whether read_hello() accepts what is no hello.
 	for kind in empty short; do ask_one_who_refuses "$kind"; done
@@ -72,18 +72,19 @@ ask_one_who_refuses() {
 
 # refuses VERSION: does the program, a server, refuse a client with VERSION?
 refuses() {
-	if (($1 & 1)); then be_asked "$1" given; else be_asked "$1" hello; fi
+	be_asked "$1" "${texts[asked++ % 2]}"
 	expect 07.5 "a server of $version accepted version $1" test "${said%% *}" != accepted &&
 		goes_on 07.3 &&
 		expect 07.3 "a server of $version should refuse version $1, and tell its own" \
 			said_is "rejected 28 hello $version?( with*)" # a refusal may have any text
 }
 
-# accepts: does the program, a server, accept a client of its own version, and end?
+# accepts TEXT: does the program, a server, accept a client of its own version, and end?
 accepts() {
-	be_asked "$version" hello
+	be_asked "$version" "$1"
 	expect 07.5 "a server should accept its version" said_is "accepted hello $version*" || return
-	expect 07.1 "say_hello() should leave the text as it is" said_is '* without a text'
+	expect 07.1 "say_hello() should not change the text" said_is '* without a text'
+	expect 07.1 "private_data_len should be the size of a struct hello" asked_with_hello
 	expect 07.5 "the client is connected, and the server is not" is_connected &&
 		go && finish && expect_status 07.5 0
 }
@@ -131,7 +132,7 @@ serve() {
 	done
 	ok 07.2
 	for other in "${last[@]}"; do refuses "$other" || return; done
-	accepts && ok 07.5
+	accepts "${texts[1]}" && ok 07.5
 }
 
 # rdma_reject() fails. A hello that was never written looks like one of these versions, so a program
