@@ -516,7 +516,7 @@ static bool completion_fails(enum ibv_wc_opcode opcode)
 	       (opcode == IBV_WC_RDMA_WRITE && error_of("WRITE"));
 }
 
-/* Of the last real GID that was asked for: those that we make up have it, too. */
+/* Of the last real GID; those that we make up have it, too. */
 static uint32_t interface = 2;
 
 /*
@@ -903,6 +903,13 @@ static void goes_on(void)
 		tell(GOES_ON);
 }
 
+static void credit_begins(__be32 imm)
+{
+	given += ntohl(imm);
+	if (spoils && given + spoils > posted && posted < in_all)
+		tell_once(EARLY);
+}
+
 static void send_begins(const struct ibv_send_wr *wr)
 {
 	if (wr->opcode == IBV_WR_SEND_WITH_IMM)
@@ -910,9 +917,7 @@ static void send_begins(const struct ibv_send_wr *wr)
 	if (wr->opcode == IBV_WR_SEND_WITH_IMM ||
 	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
 		goes_on();
-		given += ntohl(wr->imm_data);
-		if (spoils && given + spoils > posted && posted < in_all)
-			tell_once(EARLY);
+		credit_begins(wr->imm_data);
 	}
 	if (wr->opcode == IBV_WR_RDMA_WRITE ||
 	    wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -1559,6 +1564,7 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey,
 /* These count as SENDs here. */
 static void wr_send_imm(struct ibv_qp_ex *qp, __be32 imm)
 {
+	credit_begins(imm);
 	kind_begins(qp, IBV_WR_SEND);
 	real_wr_send_imm(qp, imm);
 }
@@ -1566,6 +1572,7 @@ static void wr_send_imm(struct ibv_qp_ex *qp, __be32 imm)
 static void wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey,
 			      uint64_t remote_addr, __be32 imm)
 {
+	credit_begins(imm);
 	kind_begins(qp, IBV_WR_SEND);
 	real_wr_rdma_write_imm(qp, rkey, remote_addr, imm);
 }
