@@ -94,8 +94,8 @@
  *
  * The grader is told if an empty queue was polled SPINS times in a row.
  *
- * "spread" is how many numbers are left out behind each queue pair, so that
- * nobody can tell the number of the next one.
+ * "spread" is how many numbers, or a few more, are left out behind each queue
+ * pair, so that nobody can tell the number of the next one.
  *
  * When a program ends, the grader is told whether it has waited for its WRITEs,
  * and released its regions.
@@ -516,7 +516,7 @@ static bool completion_fails(enum ibv_wc_opcode opcode)
 	       (opcode == IBV_WC_RDMA_WRITE && error_of("WRITE"));
 }
 
-/* Of the last real GID; those that we make up have it, too. */
+/* That of the last real GID; those that we make up have it, too. */
 static uint32_t interface = 2;
 
 /*
@@ -644,7 +644,7 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		return 0;
 	}
 	if (ask_of_port(fd, hdr, port, three)) {
-		/* A few of the empty ones are not what most are. */
+		/* One of 64 cannot be queried, for another reason. */
 		if (errno == ENODATA && index % 64 == 32)
 			errno = EIO;
 		if (errno != ENODATA || index % 64)
@@ -903,6 +903,7 @@ static void goes_on(void)
 		tell(GOES_ON);
 }
 
+/* In 05, credits must not come before the receives that they are for. */
 static void credit_begins(__be32 imm)
 {
 	given += ntohl(imm);
@@ -1966,7 +1967,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	if (sent && !is_set_up_again) {
 		if (qp->state == IBV_QPS_RTS)
 			qp->state = IBV_QPS_UNKNOWN;
-		/* Others than those of main() are in RESET. */
+		/* One that was never connected has sent nothing. */
 		if (attr->qp_state < IBV_QPS_RTS)
 			return returned(err ? err : result);
 		attr->sq_psn = (attr->sq_psn + sent) & 0xffffff;
