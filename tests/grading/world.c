@@ -644,9 +644,6 @@ static int query_gid(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		return 0;
 	}
 	if (ask_of_port(fd, hdr, port, three)) {
-		/* One of 64 cannot be queried, for another reason. */
-		if (errno == ENODATA && index % 64 == 32)
-			errno = EIO;
 		if (errno != ENODATA || index % 64)
 			return -1;
 		memset(entry, 0, sizeof(*entry));
