@@ -89,8 +89,7 @@ struct lock {
 	struct ibv_mr *mr;	/* all of the memory, for our own client */
 	uint64_t *result;	/* of an operation of our own client */
 	volatile uint64_t *word, *counter;
-	uint64_t first;		/* what the counter was */
-	uint64_t jumps;		/* by how much more than 1 we added, in all */
+	uint64_t first;		/* the counter, without the additions of 1 */
 	uint64_t number;	/* of our own client */
 };
 
@@ -852,8 +851,8 @@ static int release(struct lock *l, uint64_t counter)
 }
 
 /*
- * Take the lock, add to the counter as slowly as we can, release the lock. We
- * add so much that the next addition carries through four bytes.
+ * Take the lock, add 1 to the counter as slowly as we can, release the lock. We
+ * also set its lower half to ones: the next addition carries through all of it.
  */
 static int contend(struct lock *l)
 {
@@ -874,7 +873,7 @@ static int contend(struct lock *l)
 	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
 		return -1;
 	counter = *l->result;
-	printf("before +%" PRIu64 "\n", counter - l->first - l->jumps);
+	printf("before +%" PRIu64 "\n", counter - l->first);
 	usleep(2000);
 	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
 		return -1;
@@ -882,8 +881,9 @@ static int contend(struct lock *l)
 		puts("the counter changed while we held the lock");
 		return -1;
 	}
-	l->jumps += ((counter + 1) | UINT32_MAX) - (counter + 1);
-	counter = (counter + 1) | UINT32_MAX;
+	counter++;
+	l->first += UINT32_MAX - (uint32_t)counter;
+	counter |= UINT32_MAX;
 	*l->result = counter;
 	if (operate(l, IBV_WR_RDMA_WRITE, l->counter, 0, 0))
 		return -1;
@@ -960,8 +960,7 @@ static int lock(struct peer *p)
 	while (scanf("%15s", what) == 1) {
 		if (strcmp(what, "look") == 0) {
 			printf("lock 0x%" PRIx64 ", counter %+" PRId64 "\n",
-			       *l.word,
-			       (int64_t)(*l.counter - l.first - l.jumps));
+			       *l.word, (int64_t)(*l.counter - l.first));
 			puts("looked");
 		} else if (strcmp(what, "release") == 0) {
 			if (release(&l, l.first))
@@ -986,7 +985,7 @@ static int lock(struct peer *p)
 		} else {
 			n = exchange_same(p->sock, "bye", "\"bye\"");
 			printf("sum %" PRId64 "\n",
-			       (int64_t)(*l.counter - l.first - l.jumps));
+			       (int64_t)(*l.counter - l.first));
 			return n;
 		}
 	}

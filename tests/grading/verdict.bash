@@ -286,7 +286,7 @@ heeds() {
 	has_text "${text#\*}" || return 0
 	printed "${1//ERROR/$2}" ||
 		{ [[ ${always_told:-} ]] && ! printed "$text*" && printed "*: $2 *"; } || return
-	# No line may name several errors, of which one has to be right.
+	# No line may name several of the errors of must_heed(), of which one has to be right.
 	for other in "${errors[@]% *}"; do
 		if [[ $other != "$2" ]] && printed "*@($2*$other|$other*$2)*"; then return 1; fi
 	done

@@ -1559,19 +1559,26 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey,
 	real_wr_atomic_fetch_add(qp, rkey, remote_addr, add);
 }
 
-/* These count as SENDs here. */
+/* With an immediate value, both count as SENDs here. */
+static void imm_begins(const struct ibv_qp_ex *qp, __be32 imm)
+{
+	const int cancel_state = lock_queues();
+
+	credit_begins(imm);
+	unlock_queues(cancel_state);
+	kind_begins(qp, IBV_WR_SEND);
+}
+
 static void wr_send_imm(struct ibv_qp_ex *qp, __be32 imm)
 {
-	credit_begins(imm);
-	kind_begins(qp, IBV_WR_SEND);
+	imm_begins(qp, imm);
 	real_wr_send_imm(qp, imm);
 }
 
 static void wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey,
 			      uint64_t remote_addr, __be32 imm)
 {
-	credit_begins(imm);
-	kind_begins(qp, IBV_WR_SEND);
+	imm_begins(qp, imm);
 	real_wr_rdma_write_imm(qp, rkey, remote_addr, imm);
 }
 
@@ -1965,10 +1972,10 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		if (qp->state == IBV_QPS_RTS)
 			qp->state = IBV_QPS_UNKNOWN;
 		/* One that was never connected has sent nothing. */
-		if (attr->qp_state < IBV_QPS_RTS)
-			return returned(err ? err : result);
-		attr->sq_psn = (attr->sq_psn + sent) & 0xffffff;
-		attr->rq_psn = (attr->rq_psn + received) & 0xffffff;
+		if (attr->qp_state >= IBV_QPS_RTS) {
+			attr->sq_psn = (attr->sq_psn + sent) & 0xffffff;
+			attr->rq_psn = (attr->rq_psn + received) & 0xffffff;
+		}
 	}
 	return returned(err ? err : result);
 }
@@ -2041,7 +2048,7 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 }
 
 /* Behind a struct hello there may be zeros, as in what the other side gets. */
-static bool is_hello(const struct rdma_conn_param *param)
+static bool has_hello(const struct rdma_conn_param *param)
 {
 	const char *data = param->private_data;
 
@@ -2054,13 +2061,18 @@ static bool is_hello(const struct rdma_conn_param *param)
 	return true;
 }
 
+/* The other side cannot know how long the data was: see "private-data". */
+static void look_for_hello(const struct rdma_conn_param *param)
+{
+	if (param && !has_hello(param))
+		tell(NO_HELLO);
+}
+
 int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
 	int (*real)(struct rdma_cm_id *, struct rdma_conn_param *);
 
-	/* The other side cannot know: see "private-data". */
-	if (param && !is_hello(param))
-		tell(NO_HELLO);
+	look_for_hello(param);
 	find_real(&real, "rdma_connect");
 	return real(id, param);
 }
@@ -2069,8 +2081,7 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
 	int (*real)(struct rdma_cm_id *, struct rdma_conn_param *);
 
-	if (param && !is_hello(param))
-		tell(NO_HELLO);
+	look_for_hello(param);
 	find_real(&real, "rdma_accept");
 	return real(id, param);
 }
