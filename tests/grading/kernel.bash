@@ -10,26 +10,28 @@ most_objects=1000	# of those that rdma(8) lists; no program needs that many
 
 # kernel KIND: sets `objects` to what the kernel has of this kind (qp, mr, cq, pd, ctx) that
 # is the program's, or its children's, a line each; and `resources` to what it has at all. The
-# kernel gives the number of the thread that made an object. If that thread is not there any
-# more, the object is counted as the program's, because only the program leaves any; mostly
-# rdma(8) does not list it at all.
+# kernel gives the number of the thread that made an object, or the name of its own module, and
+# neither if that thread has ended. Then the object counts as the program's, because only the
+# program leaves any.
 kernel() {
-	local line owner threads=()
+	local i owner listed threads=()
 	objects=()
 	mapfile -t threads <"$cg/$group/cgroup.threads"
 	# At most 512 KiB, because a program may have made many thousands.
 	(ulimit -f 512 && exec rdma -d resource show "$1") >"$log/resources" &
 	looker_pids+="$! "
 	wait $! 2>/dev/null
-	mapfile -t -n $most_objects resources <"$log/resources"
+	mapfile -t -n $most_objects listed <"$log/resources"
 	# The name of a process comes last, and is what the process likes it to be.
-	resources=("${resources[@]/% comm */}")
-	for line in "${resources[@]}"; do
-		[[ "$line " =~ ' pid '([0-9]+)' ' ]] || continue
-		owner=${BASH_REMATCH[1]}
-		if [[ " ${threads[*]} " == *" $owner "* || ! -e /proc/$owner ]]; then
-			objects+=("$line")
+	resources=("${listed[@]/% ?(comm *)/}")
+	for i in "${!resources[@]}"; do
+		if [[ "${resources[i]} " =~ ' pid '([0-9]+)' ' ]]; then
+			owner=${BASH_REMATCH[1]}
+			[[ " ${threads[*]} " == *" $owner "* || ! -e /proc/$owner ]] || continue
+		else
+			[[ ${listed[i]} != *' comm '* && ${listed[i]} == *' '@(ctxn|pdn)' '* ]] || continue
 		fi
+		objects+=("${resources[i]}")
 	done
 }
 
@@ -47,12 +49,12 @@ released() {
 	done
 	kernel ctx
 	evidence+=" ctx ${#objects[@]}"
-	[[ $context && ${objects[*]} == "$context" ]]
+	[[ $context && ${objects[*]%% pid *} == "$context" ]]
 }
 
 keep_context() {
 	kernel ctx
-	context=${objects[*]}
+	context=${objects[*]%% pid *}
 }
 
 # field NAME OBJECT: sets `value`.
@@ -430,10 +432,6 @@ right_count() {
 		evidence+="; $domains protection domains"
 		return 1
 	fi
-	# Of what a thread makes that has ended, rdma(8) says nothing.
-	if ((!${#objects[@]} && ${#calls[@]})); then
-		evidence+="; were they made by a thread that has ended?"
-	fi
 	((${#objects[@]} == ${#granted[@]} && ${#calls[@]} >= ${#ask[@]}))
 }
 
@@ -447,18 +445,6 @@ own_addresses() {
 			[[ ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]] || return
 	done
 	evidence=''
-}
-
-# Are the regions and the domain gone, and has it released as many regions as it has registered?
-# Those of a thread that has ended are not listed, but are still there.
-all_deregistered() {
-	local registered
-	released mr pd && calls_of reg_mr || return
-	registered=${#calls[@]}
-	evidence=''
-	calls_of dereg_mr || return
-	evidence="$registered regions were registered, and ${#calls[@]} released"
-	((${#calls[@]} >= registered))
 }
 
 # all_have SIZE: has each region that was ever registered so many bytes, and do all begin at the
@@ -485,7 +471,6 @@ watch_registrations() {
 		start='$arg2:u32' length='$arg4:u32' iova='$arg6:u32' access='$arg8:x32'
 	fi
 	probe reg_mr rxe_reg_user_mr "start=$start" "length=$length" "iova=$iova" "access=$access"
-	probe dereg_mr rxe_dereg_mr
 }
 
 # May the peer write, and do nothing else, whichever region and connected queue pair is the one
@@ -539,14 +524,14 @@ refused_with_hello() {
 		length=${call#len=} length=${length%% *}
 		evidence="private_data_len of rdma_reject(): $length; a struct hello has 32 bytes"
 		((length >= 32)) && [[ ${call#*rest=} != *0x[1-9a-f]* ]] || return
-		evidence="bytes of the text that nobody has written"
+		evidence="behind the end of the text there are bytes that are not zero"
 		all_written "${call#*text=\{}" || return
 	done
 }
 
-# all_written WORDS: is there none of those bytes? The words hold eight bytes each, the first one in
-# the lowest bits. In front of the zero at its end, a text in UTF-8 may have any byte but 254, but
-# not only those.
+# all_written WORDS: is there none of those bytes, and are there only zeros behind the text? The words
+# hold eight bytes each, the first one in the lowest bits. In front of the zero at its end, a text in
+# UTF-8 may have any byte but 254, but not only those.
 all_written() {
 	local words word shift byte ended=''
 	IFS=, read -ra words <<<"${1%%\}*}"
@@ -554,8 +539,12 @@ all_written() {
 	for word in "${words[@]}"; do
 		for shift in 0 8 16 24 32 40 48 56; do
 			byte=$((word >> shift & 255))
-			if ((byte == 0)); then ended=1; fi
-			[[ $byte != 254 && ! ($ended && $byte == @(170|165)) ]] || return
+			if ((byte == 0)); then
+				ended=1
+			fi
+			if ((byte == 254 || (ended && byte))); then
+				return 1
+			fi
 		done
 	done
 }
@@ -798,7 +787,7 @@ right_sends() {
 	local send opcode flags id address lowest='' place
 	local -A slot_of=() name_of=()
 	# Only the last sixteen sends are in the queue. Of all of them, world.c tells this.
-	evidence="a slot was sent with another wr_id before"
+	evidence="a slot was sent with another wr_id before, or another slot with this one"
 	! told RENAMED || return
 	evidence="a send asked for no completion"
 	! told SILENT || return
@@ -869,9 +858,8 @@ has_taken() {
 
 # --- the device --------------------------------------------------------------
 
-# Sets `objects` to the names of the devices that the program has open, also by a thread that
-# has ended: of those rdma(8) says nothing. A child may have inherited them, so of a child's
-# only those are added that the program itself does not have.
+# Sets `objects` to the names of the devices that the program has open. A child may have
+# inherited them, so of a child's only those are added that the program itself does not have.
 open_devices() {
 	local process all opened name
 	opened_by "$pid"

@@ -21,7 +21,9 @@ check_broken() {
 	for numbers in "$high $low" "$low $high"; do
 		read -ra psn <<<"$numbers"
 		start broken "${psn[0]}" "$(printf 0x%x "${psn[1]}")"
-		reach 04.6 connected || return
+		reach 04.6 connected &&
+			expect 04.6 "nothing should be sent before CHECKPOINT connected" \
+				counted_none rdma_sends || return
 		kernel qp
 		go
 		finish
