@@ -524,7 +524,7 @@ refused_with_hello() {
 		length=${call#len=} length=${length%% *}
 		evidence="private_data_len of rdma_reject(): $length; a struct hello has 32 bytes"
 		((length >= 32)) && [[ ${call#*rest=} != *0x[1-9a-f]* ]] || return
-		evidence="behind the end of the text there are bytes that are not zero"
+		evidence="bytes of the text are not set, or not zero behind the end of its words"
 		all_written "${call#*text=\{}" || return
 	done
 }

@@ -214,7 +214,7 @@ enum word {
 	ASKS_GID = 35,	/* for a GID, or for all */
 	POSTS = 36,	/* something to send, which may crash */
 	REFUSED = 37,	/* a request to send, with EINVAL */
-	RENAMED = 38,	/* a slot: it was sent with another wr_id before */
+	RENAMED = 38,	/* a slot, or two slots have one wr_id */
 	SILENT = 39,	/* a SEND that asks for no completion */
 	STOCKS = 40,	/* more receives are posted than there are slots */
 	GOES_ON = 41,	/* with an immediate value: see goes_on() */

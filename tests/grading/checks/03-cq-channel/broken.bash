@@ -21,7 +21,7 @@ check_broken() {
 		fail 03.6 "it armed the CQ when a message was under way, and slept without polling" \
 			"if the message was there before the arming, no event comes"
 	fi
-	# A round is two requests, and of an error a program knows before the next round.
+	# One round has two requests. A right program sees the error before it begins another one.
 	local most_requests=2
 	((rounds += 20))
 	random nth 2 12
