@@ -369,10 +369,25 @@ access_flags() {
 	printf -v flags 0x%x "$flags"
 }
 
+# registrations SIZE COUNT: sets `calls` to what was registered. A program may register other
+# memory, too: if as many regions as asked for have SIZE bytes, only these count.
+registrations() {
+	local call right=()
+	calls_of reg_mr || return
+	for call in "${calls[@]}"; do
+		if [[ $call == *" length=$1 "* ]]; then
+			right+=("$call")
+		fi
+	done
+	if ((${#right[@]} >= $2)); then
+		calls=("${right[@]}")
+	fi
+}
+
 # Has the kernel granted some of what it should have refused, by the flags of the letters?
 granted_too_much() {
 	local letters
-	calls_of reg_mr
+	registrations "$length" ${#granted[@]}
 	for letters in "${refused[@]}"; do
 		find_lines "$letters: lkey $key rkey $key"
 		evidence="the flags of $letters would have been refused; printed: ${whole[*]}"
@@ -384,18 +399,20 @@ granted_too_much() {
 # Was what the kernel refused tried again, with other flags?
 tried_again() { granted_too_much && calls_of asked && ((${#calls[@]} > ${#ask[@]})); }
 
-# Has the kernel got the flags of the letters in `granted`, in their order? Some may be missing,
-# or each may come more than once: how many regions there are is another question. Those in
-# `refused` it must not grant. Sets `seen` to all flags that it has got.
+# Has the kernel got the flags of the letters in `granted`, in their order, or are the regions made
+# in another order and right? Some may be missing, or each may come more than once: how many regions
+# there are is another question. Those in `refused` it must not grant. Sets `seen` to all flags
+# that it has got.
 right_flags() {
 	local letters flags wanted=() got=() next=0 missing='' refusals
 	seen=0
 	calls_of asked
 	refusals=${#calls[@]}
-	! granted_too_much || return
 	calls_of reg_mr
+	((refusals -= ${#calls[@]}))
+	! granted_too_much || return
+	registrations "$length" ${#granted[@]}
 	got=("${calls[@]##*access=}")
-	((refusals -= ${#got[@]}))
 	for flags in "${got[@]}"; do
 		((seen |= flags))
 	done
@@ -417,7 +434,32 @@ right_flags() {
 	fi
 	# Each call may also have been made several times in a row.
 	((next == ${#got[@]})) ||
-		[[ $(printf '%s\n' "${got[@]}" | uniq) == $(printf '%s\n' "${wanted[@]}" | uniq) ]]
+		[[ $(printf '%s\n' "${got[@]}" | uniq) == $(printf '%s\n' "${wanted[@]}" | uniq) ]] ||
+		regions_fit
+}
+
+# Sets `objects` to the regions that count, as registrations() does. Does each line that is granted
+# have the keys of another one, which was registered with the flags of its letters?
+regions_fit() {
+	local letters flags lkey rkey i left missing=$evidence
+	regions && registrations "$length" ${#granted[@]}
+	((${#calls[@]} == ${#objects[@]} && ${#calls[@]} == ${#granted[@]})) || return
+	left=("${!objects[@]}")
+	for letters in "${granted[@]}"; do
+		about "$letters" && [[ ${found[0]} =~ \ lkey\ $key\ rkey\ $key$ ]] || break
+		lkey=$((16#${BASH_REMATCH[1]})) rkey=$((16#${BASH_REMATCH[2]}))
+		access_flags "$letters"
+		for i in "${left[@]}"; do
+			if [[ ${calls[i]##*access=} == "$flags" ]] &&
+				has_keys "${objects[i]}" "$lkey" "$rkey"; then
+				unset "left[i]"
+				continue 2
+			fi
+		done
+		break
+	done
+	evidence=$missing
+	((!${#left[@]}))
 }
 
 # Are there as many regions as rights in `granted`, and one domain, and was each of `ask` asked for?
@@ -425,7 +467,7 @@ right_count() {
 	local domains
 	kernel pd
 	domains=${#objects[@]}
-	kernel mr
+	regions
 	calls_of asked
 	evidence="${#objects[@]} regions; ${#calls[@]} calls of ibv_reg_mr(), for ${#ask[@]} arguments"
 	if ((domains > 1)); then
@@ -435,10 +477,23 @@ right_count() {
 	((${#objects[@]} == ${#granted[@]} && ${#calls[@]} >= ${#ask[@]}))
 }
 
-# Has each region that was ever registered the same address for the peer (iova) as for the program?
+# Sets `objects` to the regions that count: see registrations().
+regions() {
+	local region right=()
+	kernel mr
+	for region in "${objects[@]}"; do
+		if [[ "$region " == *" mrlen $length "* ]]; then
+			right+=("$region")
+		fi
+	done
+	if ((${#right[@]} >= ${#granted[@]})); then
+		objects=("${right[@]}")
+	fi
+}
+
+# Has each region in `calls` the same address for the peer (iova) as for the program?
 own_addresses() {
 	local region
-	calls_of reg_mr || return
 	for region in "${calls[@]}"; do
 		evidence="a region has another address for the peer (iova) than for the program: $region"
 		[[ $region =~ ^start=([0-9]+)\ .*\ iova=([0-9]+)\  ]] &&
@@ -447,11 +502,11 @@ own_addresses() {
 	evidence=''
 }
 
-# all_have SIZE: has each region that was ever registered so many bytes, and do all begin at the
-# same address?
+# all_have SIZE COUNT: has each region that was ever registered so many bytes, and do all begin at
+# the same address? See registrations().
 all_have() {
 	local region
-	own_addresses && evidence='no region' && ((${#calls[@]})) || return
+	registrations "$1" "$2" && own_addresses && evidence='no region' && ((${#calls[@]})) || return
 	for region in "${calls[@]}"; do
 		evidence="a region that has other bytes: $region"
 		[[ $region == *" length=$1 "* ]] || return
@@ -670,7 +725,7 @@ watch_copies() {
 # so each region must have its own.
 written() {
 	local region regions start end filled at length source sources
-	own_addresses || return
+	calls_of reg_mr && own_addresses || return
 	evidence="a SEND was posted"
 	! told SENT && ! told SENT_IMM || return
 	calls_of reg_mr "*length=$1 *"

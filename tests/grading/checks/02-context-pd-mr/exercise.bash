@@ -43,7 +43,8 @@ right_keys() {
 			[[ ${found[0]} =~ ^${granted[i]}:\ lkey\ $key\ rkey\ $key$ ]] || return
 		# The digits are not shown, because they are others each time.
 		evidence="${granted[i]}: the form is right, and the keys are not those of its region"
-		has_keys "${objects[i]}" $((16#${BASH_REMATCH[1]})) $((16#${BASH_REMATCH[2]})) || return
+		has_keys "${objects[i]}" $((16#${BASH_REMATCH[1]})) $((16#${BASH_REMATCH[2]})) ||
+			regions_fit || return
 	done
 }
 
@@ -71,11 +72,10 @@ check_exercise() {
 	reach 02.1 registered || return
 	if tried_again; then fail 02.2 "refused letters were tried again with other flags"; fi
 	expect 02.1 "ibv_reg_mr() should get the access flags that the letters stand for" right_flags
-	if ((seen == 15)); then # each letter
-		ok 02.1
-	fi
+	if ((seen == 15)); then ok 02.1; fi # each letter
 	expect 02.2 "there should be ${#granted[@]} regions; each argument needs a call" right_count &&
-		expect 02.2 "each region should have the $length bytes of buf" all_have "$length" && ok 02.2
+		expect 02.2 "each region should have the $length bytes of buf" \
+			all_have "$length" ${#granted[@]} && ok 02.2
 	if printed '*@(: refused \(null\)|register_buffer\(\) returned *, and \*mr is *)' ||
 		{ told OTHER_ERROR && ! refused_with EINVAL "${refused[@]}"; }; then
 		fail 02.2 "register_buffer() should return 0 and a region, or errno and NULL"
@@ -91,8 +91,7 @@ check_exercise() {
 				released mr pd &&
 			go && finish && expect_status 02.4 0 && ok 02.4
 	fi
-	# Letters that mean nothing: alone, behind an L, or before good letters. The first has two
-	# bytes.
+	# Letters that mean nothing: alone, behind an L, before good letters. The first has 2 bytes.
 	for range in BCDEFGHIJK MNOPQ STUV XYZ wlra bcdefghijkmnopqstuvxyz 0123456789 \
 		'()*?;:./_#&!"$%<=>@[]^`{}~'; do
 		random i 0 $((${#range} - 1))
@@ -138,9 +137,10 @@ check_exercise() {
 	for verb in "${verbs[@]}"; do
 		if [[ $verb == nothing ]]; then
 			# MAX_RIGHTS customers, so that there are more than sixteen regions. An even length.
-			start exercise $((length - 1)) "${ask[@]}" "${ask[@]}" "${ask[@]::4}" && walk
+			start exercise $((length - 1)) "${ask[@]}" "${ask[@]}" "${granted[@]::4}" && walk
 			expect_status 02.4 0 "with 32 arguments"
-			expect 02.2 "each region should have $((length - 1)) bytes" all_have $((length - 1))
+			expect 02.2 "each region should have $((length - 1)) bytes" \
+				all_have $((length - 1)) $((2 * ${#granted[@]} + 4))
 		else
 			must_heed 02.4 "${verb% *}() failed, and release() did not return -1" \
 				"${verb% *}" "${verb#* }" '*' exercise "$length" "${ask[@]}"
