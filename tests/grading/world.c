@@ -51,17 +51,15 @@
  * tried.
  *
  * Verbs that release fail after they have done it, and so do rdma_reject() and
- * ibv_query_qp(). Of the calls of ibv_query_port() only those count that ask
- * for the first port of the fourth device that has three, which is not ACTIVE.
- * Of the calls of ibv_get_cq_event() only the first one after each arming
- * counts, because some programs take events until there are none; once one has
- * failed, all of them do. ibv_modify_qp() has the name of the state that it is
- * to reach, and "again-" before it if a queue pair has been taken to ERR
- * meanwhile. Of ibv_post_recv(), which stands for ibv_post_srq_recv() as well,
- * each request in a list counts. If "completion" fails, a completion has no
- * success, and if "SEND", "RECV" or "WRITE" does, one of a send, a receive or
- * an RDMA WRITE; if rdma_get_cm_event() does, it says of an address that was
- * resolved that it was not.
+ * ibv_query_qp(). Of the calls of ibv_get_cq_event() only the first one after
+ * each arming counts, because some programs take events until there are none;
+ * once one has failed, all of them do. ibv_modify_qp() has the name of the
+ * state that it is to reach, and "again-" before it if a queue pair has been
+ * taken to ERR meanwhile. Of ibv_post_recv(), which stands for
+ * ibv_post_srq_recv() as well, each request in a list counts. If "completion"
+ * fails, a completion has no success, and if "SEND", "RECV" or "WRITE" does,
+ * one of a send, a receive or an RDMA WRITE; if rdma_get_cm_event() does, it
+ * says of an address that was resolved that it was not.
  *
  * While a send or a WRITE is under way, its bytes must not change, and nothing
  * else may be sent from there. On Soft-RoCE it is complete at once, so no harm
@@ -597,16 +595,10 @@ static int query_port(int fd, struct ib_uverbs_ioctl_hdr *hdr, bool three)
 		attribute(hdr, UVERBS_ATTR_QUERY_PORT_PORT_NUM);
 	struct ib_uverbs_query_port_resp_ex *resp =
 		memory_of(attribute(hdr, UVERBS_ATTR_QUERY_PORT_RESP));
+	const int result = ask_of_port(fd, hdr, port, three);
 	uint8_t *state;
-	int result;
 
 	tell_change(ASKS_PORT);
-	if (place_of(fd) == 4 && port->data == 1) {
-		errno = error_of("ibv_query_port");
-		if (errno)
-			return -1;
-	}
-	result = ask_of_port(fd, hdr, port, three);
 	if (result)
 		return result;
 	resp->legacy_resp.phys_state = LINK_UP;
