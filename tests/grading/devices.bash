@@ -68,7 +68,8 @@ first_ipv4() {
 # and comes before 2, but cannot be opened either. `interfaces` has the interface of each.
 make_world() {
 	local digits=() links=() devices=() address=() addresses=() order=() i n gone
-	local nets=() three=() bits=() ipv4 entry gap error share=60000 # the last one is for late()
+	local nets=() three=() bits=() class_c ipv4 entry gap error
+	local share=60000 # for late()
 	random error 12 24 # from ENOMEM to EMFILE
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	# Each name is another one, and does not tell which device it is.
@@ -77,12 +78,14 @@ make_world() {
 	digits=() && shuffle digits {0..7} # other ones for the interfaces
 	world[closed]="$device ${names[7]} $error"
 	shuffle nets {20..120} && random last 20 120 && random third 20 120
+	random class_c 192 223 # all other addresses begin with 10 or 169
 	((old = nets[0], net = nets[1], gone = 11 + last % 80, n = 256))
+	ip=$class_c.$net.$third.$last
 	for ((i = 0; i < n; i++)); do address+=("fd00:1:$i::1/64"); done
 	world+=([v1]=$old [three-ports]="${names[0]} ${names[*]:2:3} ${names[1]}")
 	addresses[0]="10.${nets[2]}.$third.$last/24"
 	# GIDs that end like the right one, which is ::ffff: and these four bytes.
-	printf -v ipv4 'a%02x:%02x%02x' "$net" "$third" "$last"
+	printf -v ipv4 '%02x%02x:%02x%02x' "$class_c" "$net" "$third" "$last"
 	addresses[1]="fd00:100::1/64 fd00:101::ffff:$ipv4/64 0:0:0:0:1:ffff:$ipv4/64"
 	addresses[1]+=" 0:0:0:0:0:ff00:$ipv4/64 ::ff:$ipv4/64 ::$ipv4/64"
 	addresses[1]+=" 0:0:0:0:0:fffe:$ipv4/64 0:0:0:0:0:7fff:$ipv4/64"
@@ -111,12 +114,12 @@ make_world() {
 	until_made has_entry "${names[2]}" 255 '[!0]*'
 	ip address delete "$entry/64" dev "${interfaces[2]}"
 	until_made has_entry "${names[2]}" 255 '0*'
-	ip address add "10.$net.$third.$last/24" dev "${interfaces[2]}"
+	ip address add "$ip/24" dev "${interfaces[2]}"
 	until_made has_entry "${names[2]}" 255 '*:ffff:*' && right=255
 	until_made index_of "${names[1]}" fd00:0100:0000:0000:0000:0000:0000:0001 && gap=$index
 	# A gap, of addresses that all still exist: a batch ends at the first line that fails.
 	address=("${address[@]:gone:98 + old % 20}")
-	printf '%s\n' "address add 10.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
+	printf '%s\n' "address add $class_c.$net.$((third + 1)).$last/24 dev ${interfaces[2]}" \
 		"${address[@]/#/address delete dev ${interfaces[2]} }" \
 		"address delete fd00:100::1/64 dev ${interfaces[1]}" | ip -batch - ||
 		give_up "cannot delete addresses of 01"

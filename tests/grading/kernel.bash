@@ -438,6 +438,25 @@ right_flags() {
 		regions_fit
 }
 
+key='0[xX]([0-9a-fA-F]{8})'
+
+# about LETTERS: sets `found` to what the program says of it, in the form asked for.
+about() {
+	one_line "$1: (lkey $key rkey $key|refused E[A-Z0-9]+)" "$1: (lkey|refused) .*"
+}
+
+right_keys() {
+	local i
+	for i in "${!granted[@]}"; do
+		about "${granted[i]}" &&
+			[[ ${found[0]} =~ ^${granted[i]}:\ lkey\ $key\ rkey\ $key$ ]] || return
+		# The digits are not shown, because they are others each time.
+		evidence="${granted[i]}: the form is right, and the keys are not those of its region"
+		has_keys "${objects[i]}" $((16#${BASH_REMATCH[1]})) $((16#${BASH_REMATCH[2]})) ||
+			regions_fit || return
+	done
+}
+
 # Sets `objects` to the regions that count, as registrations() does. Does each line that is granted
 # have the keys of another one, which was registered with the flags of its letters?
 regions_fit() {
@@ -506,7 +525,9 @@ own_addresses() {
 # the same address? See registrations().
 all_have() {
 	local region
-	registrations "$1" "$2" && own_addresses && evidence='no region' && ((${#calls[@]})) || return
+	registrations "$1" "$2" && own_addresses || return
+	evidence="${#calls[@]} regions were registered in all, and $2 arguments need one"
+	((${#calls[@]} >= $2)) || return
 	for region in "${calls[@]}"; do
 		evidence="a region that has other bytes: $region"
 		[[ $region == *" length=$1 "* ]] || return

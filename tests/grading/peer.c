@@ -91,6 +91,7 @@ struct lock {
 	volatile uint64_t *word, *counter;
 	uint64_t first;		/* the counter, without the additions of 1 */
 	uint64_t number;	/* of our own client */
+	uint64_t other;		/* of the other side's client */
 };
 
 /* Fill @size bytes. The kernel may give fewer at once. */
@@ -868,6 +869,11 @@ static int contend(struct lock *l)
 		if (operate(l, IBV_WR_ATOMIC_CMP_AND_SWP, l->word, 0,
 			    l->number))
 			return -1;
+		if (*l->result != 0 && *l->result != l->other) {
+			printf("the lock was held by 0x%" PRIx64
+			       ", which is no client's number\n", *l->result);
+			return -1;
+		}
 	} while (*l->result != 0);
 
 	if (operate(l, IBV_WR_RDMA_READ, l->counter, 0, 0))
@@ -956,6 +962,7 @@ static int lock(struct peer *p)
 	    exchange_same(p->sock, "ready", "\"ready\""))
 		return -1;
 	printf("held 0x%016" PRIx64 "\n", l.number);
+	l.other = remote.qpn;
 
 	while (scanf("%15s", what) == 1) {
 		if (strcmp(what, "look") == 0) {

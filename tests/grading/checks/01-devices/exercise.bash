@@ -71,14 +71,14 @@ look_at_world() {
 		expect 01.2 "${names[5]} has no IPv4 GID: it should say no GID" says_no_gid 5 &&
 		expect 01.2 "${names[6]} has no IPv4 GID: it should say no GID" says_no_gid 6 &&
 		[[ ${verdict[01.3]:-} != fail ]] && ok 01.2
-	expect 01.3 "the first IPv4 GID of RoCE v2 of ${names[2]} is at index $right" \
+	expect 01.3 "at index $right of ${names[2]} is its first IPv4 GID of RoCE v2, $ip" \
 		says 2 "*, GID index $right" &&
 		expect 01.3 "the IPv4 GID of ${names[3]} is at index 0" says 3 '*, GID index 0' && ok 01.3
 	if printed "chosen: ${names[2]} port 0 index $right *"; then
 		fail 01.3 "the entry in *gid has no port: all of it should be set"
 	fi
 	expect 01.4 "choose() should take the first with both: ${names[2]}, port 3, index $right" \
-		chose "${names[2]}" 3 "$right" "10.$net.$third.$last" &&
+		chose "${names[2]}" 3 "$right" "$ip" &&
 		expect 01.4 "only the chosen device should be open" only_open "${names[2]}" &&
 		go && finish && expect_status 01.4 0 && ok 01.4
 	finish
@@ -96,7 +96,7 @@ nothing() {
 }
 
 check_exercise() {
-	local names=() interfaces=() errors=() numbers=() last old net third v1 right index
+	local names=() interfaces=() errors=() numbers=() last old net third ip v1 right index
 	local error closed address entry
 	watch_opens
 	make_world

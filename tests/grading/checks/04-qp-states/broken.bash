@@ -18,9 +18,9 @@ check_broken() {
 	random high $((low + 1)) $((low + 8000000))
 	probe create rxe_create_qp
 	watch_completions
-	for numbers in "$high $low" "$low $high"; do
+	for numbers in "$high $(printf 0x%x "$low")" "$(printf 0x%x "$low") $high"; do
 		read -ra psn <<<"$numbers"
-		start broken "${psn[0]}" "$(printf 0x%x "${psn[1]}")"
+		start broken "${psn[@]}"
 		reach 04.6 connected &&
 			expect 04.6 "nothing should be sent before CHECKPOINT connected" \
 				counted_none rdma_sends || return
@@ -33,7 +33,7 @@ check_broken() {
 		fi
 		expect 04.6 "the message did not arrive" delivered &&
 			expect 04.6 "rq_psn of each should be sq_psn of the other, as in the arguments" \
-				each_expects "${psn[@]}" &&
+				each_expects $((psn[0])) $((psn[1])) &&
 			expect 04.6 "there should be two steps to RTR, one for each queue pair" \
 				told_times TO_RTR 2 || return
 	done

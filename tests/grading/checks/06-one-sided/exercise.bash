@@ -49,7 +49,8 @@ check_lock() {
 	peer lock "$1"
 	until_peer_listens
 	start exercise lock "$1" "$2" 10.9.0.1
-	reach 06.4 tried && expect 06.1 "the peer should only be able to write" may_only_write || return
+	reach 06.4 tried && expect 06.1 "there should be a region of 16 bytes" has_region 16 &&
+		expect 06.1 "the peer should only be able to write" may_only_write || return
 	kernel qp
 	field lqpn "${objects[0]:-}"
 	printf -v number 0x%x "${value:-0}"

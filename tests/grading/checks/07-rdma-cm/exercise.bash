@@ -97,14 +97,14 @@ serve() {
 		random n 1 127
 		others+=($((version ^ n * other)))
 	done
+	random n 1 0x7fffffff && others+=(0 "$n")
 	# Of each request: see world.c. All others are as long as a hello, so their size tells nothing.
 	local -A sizes=([shorter]=8 [short]=31 [missing]=0)
 	random "sizes[shortest]" 1 7 && random "sizes[short-]" 9 30
 	shuffle kinds "${magics[@]}" none short{,-,er,est} missing
 	random n 0 3
 	kinds+=("${kinds[@]:0:n}")
-	shuffle last "${others[@]:1}"
-	random n 1 3
+	shuffle last "${others[@]:1}" && random n 1 3
 	last=("${others[0]}" "${last[@]:0:n}")
 	# The order is random, so that the place of a client does not show its kind.
 	random n 1 12
