@@ -369,22 +369,28 @@ access_flags() {
 	printf -v flags 0x%x "$flags"
 }
 
-# registrations SIZE COUNT: sets `calls` to what was registered. A program may register other
-# memory, too: if as many regions as asked for have SIZE bytes, only these count.
-registrations() {
-	local call right=()
-	calls_of reg_mr || return
-	for call in "${calls[@]}"; do
-		if [[ $call == *" length=$1 "* ]]; then
-			right+=("$call")
+# only NAME TEXT COUNT: if as many entries of this array have TEXT in them, the others are left out.
+only() {
+	local -n entries=$1
+	local entry right=()
+	for entry in "${entries[@]}"; do
+		if [[ " $entry " == *" $2 "* ]]; then
+			right+=("$entry")
 		fi
 	done
-	if ((${#right[@]} >= $2)); then
-		calls=("${right[@]}")
+	if ((${#right[@]} >= $3)); then
+		entries=("${right[@]}")
 	fi
 }
 
-# Has the kernel granted some of what it should have refused, by the flags of the letters?
+# registrations SIZE COUNT: sets `calls` to what was registered, and regions() sets `objects` to the
+# regions that there are. A program may register other memory, too: if as many regions as asked for
+# have the right size, only these count.
+registrations() { calls_of reg_mr && only calls "length=$1" "$2"; }
+regions() { kernel mr && only objects "mrlen $length" ${#granted[@]}; }
+
+# Has the kernel granted some of what it should have refused, by the flags of the letters? Sets
+# `calls` as registrations() does.
 granted_too_much() {
 	local letters
 	registrations "$length" ${#granted[@]}
@@ -411,7 +417,6 @@ right_flags() {
 	calls_of reg_mr
 	((refusals -= ${#calls[@]}))
 	! granted_too_much || return
-	registrations "$length" ${#granted[@]}
 	got=("${calls[@]##*access=}")
 	for flags in "${got[@]}"; do
 		((seen |= flags))
@@ -494,20 +499,6 @@ right_count() {
 		return 1
 	fi
 	((${#objects[@]} == ${#granted[@]} && ${#calls[@]} >= ${#ask[@]}))
-}
-
-# Sets `objects` to the regions that count: see registrations().
-regions() {
-	local region right=()
-	kernel mr
-	for region in "${objects[@]}"; do
-		if [[ "$region " == *" mrlen $length "* ]]; then
-			right+=("$region")
-		fi
-	done
-	if ((${#right[@]} >= ${#granted[@]})); then
-		objects=("${right[@]}")
-	fi
 }
 
 # Has each region in `calls` the same address for the peer (iova) as for the program?
