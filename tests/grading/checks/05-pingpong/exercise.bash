@@ -25,7 +25,6 @@ until_connected() {
 	expect 05.2 "a receive should fill the slot that its wr_id names: $2 bytes" right_receives "$2"
 }
 
-# The program sends.
 check_sender() {
 	local port=$1 size=$2 count=$3 complaint came wrong
 	world[slots]="4 $count"
@@ -73,8 +72,7 @@ check_sender() {
 # The program receives.
 check_receiver() {
 	local port=$1 size=$2 count=$3 complaint times
-	unset 'world[slots]'
-	world[spoil]="4 $count"
+	unset 'world[slots]' && world[spoil]="4 $count"
 	start exercise "$port" "$size" "$count"
 	unset 'world[spoil]'
 	peer source "$port" "$size" "$count" 10.9.0.1 && until_connected : "$size" || return
@@ -102,11 +100,10 @@ check_receiver() {
 }
 
 check_exercise() {
-	local port size count counts=() other few complaint id=05.3
+	local port size count counts=() other few complaint id=05.3 beside
 	watch_modify
 	move_gid
-	random port 20000 30000
-	random other 8 1500 && ((other |= 1))
+	random port 20000 30000 && random other 8 1500 && ((other |= 1))
 	random size 65537 70000 && ((size |= 1)) # more than 16 bits can say, and odd
 	shuffle counts 37 41 43 47 && count=${counts[0]} # primes: a group of credits leaves a rest
 	check_sender "$port" "$size" "$count"
@@ -118,6 +115,9 @@ check_exercise() {
 		expect 05.5 "with COUNT $few, both sides should end with success" \
 			receives_all $((port + 2 + few)) $few
 	done
+	beside=(source $((port + 3)) 64 2 10.9.0.1) # the first credits are the last ones, too
+	must_heed 05.5 "the last credits could not be sent, and receive_all() did not return -1" \
+		ibv_post_send 1 '*' exercise $((port + 3)) 64 2
 	# Small messages may be inline, but only as much as there is room for; and fewer than slots.
 	random size 17 20 && random count 1 3 && peer sink $((port + 5)) "$size" "$count"
 	until_peer_listens && start exercise $((port + 5)) "$size" "$count" 10.9.0.1 && walk && both_end
