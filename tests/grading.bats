@@ -774,6 +774,22 @@ make_up_checks() {
 	assert_line --regexp '^total +30/30 '
 }
 
+# bats test_tags=long
+@test "grade: files that a program leaves in a message are closed before the next one" {
+	local chapter
+	copy_tree
+	make_up_checks 'start exercise device; until_line sent && ok 01.1; stop; files_open && ok 01.2' \
+		'files_open || ok 02.1; start exercise; until_line sent; go && ok 02.2' \
+		'start exercise; until_line sent && ok 03.1; read -t 0 -u "$input" || ok 03.2' \
+		'add_interface && ok 04.1; [[ $(</proc/sys/kernel/modprobe) ]] || ok 04.2'
+	for chapter in "$scratch"/in/*; do
+		cp tests/shims/leaves_open.c "$chapter/exercise.c"
+	done
+	make -s build/tests/grading/peer
+	run -0 limited tests/grading/grade --results "$scratch/results" "$scratch/in"
+	assert_line --regexp '^total +40/40 '
+}
+
 @test "grade: a wrong seed, and a folder that does not exist, are refused" {
 	for seed in xyz 1234567890123 -1 '1 2' '$(id)'; do
 		run -2 limited "$grade" --seed "$seed" --results "$scratch/results"

@@ -2,9 +2,18 @@
 # And an interface for chapter 07.
 # shellcheck shell=bash
 
+# ip_batch: ip(8) with a module that the kernel may need for it, see the runner's make_sandbox().
+ip_batch() {
+	local result=0
+	echo "$modprobe" >/proc/sys/kernel/modprobe
+	ip -batch - || result=$?
+	echo >/proc/sys/kernel/modprobe
+	return $result
+}
+
 # An interface without an RDMA device, with the address 10.5.5.1.
 add_interface() {
-	ip -batch - <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0' ||
+	ip_batch <<<$'link add w0 type dummy\nlink set w0 up\naddress add 10.5.5.1/24 dev w0' ||
 		give_up "cannot make w0"
 }
 
@@ -18,6 +27,9 @@ add_device() {
 	links+=("link add $link type dummy" "link set $link up" "${ips[@]/#/address add dev $link }")
 	devices+=("link add ${names[$1]} type rxe netdev $link")
 }
+
+# delete_devices NAME...: when nothing has them open, because the kernel would wait for that.
+delete_devices() { until_gone && printf 'link delete %s\n' "$@" | rdma -b -; }
 
 # What world.c makes of ports and GIDs stands in /sys, too, for those who read that themselves.
 pretend() {
@@ -106,7 +118,7 @@ make_world() {
 	# A port that is kept from 1 is one at which 0 has a right GID.
 	shuffle order '1 0' 4 7
 	for i in 5 ${order[*]} 2 3 6; do add_device "$i"; done
-	printf '%s\n' "${links[@]}" | ip -batch - || give_up "cannot make the interfaces of 01"
+	printf '%s\n' "${links[@]}" | ip_batch || give_up "cannot make the interfaces of 01"
 	printf '%s\n' "${devices[@]}" | rdma -b - || give_up "cannot make the devices of 01"
 	# The kernel fills the first free entry of its table, a moment later.
 	until_made index_of "${names[2]}" "10.$old.$((third + 1)).$last" && v1=$index

@@ -10,6 +10,7 @@ peer() {
 	peer_out=$log/$runs.peer
 	: >"$peer_out"
 	exec {peer_input}<>"${inputs[runs]}"
+	drain "$peer_input"
 	(
 		# Their ends would not come if the peer had them open, too.
 		exec {peer_input}>&-

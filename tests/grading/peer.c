@@ -6,6 +6,7 @@
  *	peer source PORT SIZE COUNT HOST
  *	peer write PORT SIZE ITERS [HOST]
  *	peer lock PORT
+ *	peer sweep
  *
  * burst: waits for a receiver, then reads numbers from stdin: 5 sends five
  * messages with random immediate values, and prints each of them.
@@ -28,6 +29,8 @@
  * both numbers, "contend 5" adds 1 to the counter five times, each time with
  * the lock, and prints what had been added before each time; "end" says goodbye
  * and prints what was added by all.
+ *
+ * sweep: does only what all do first: see sweep.h.
  *
  * All that it sends is from the kernel's random numbers, so that nothing that
  * the other side can see or guess, such as a seed, tells it what will come.
@@ -1020,6 +1023,7 @@ static int usage(void)
 		"       peer source PORT SIZE COUNT HOST\n"
 		"       peer write PORT SIZE ITERS [HOST]\n"
 		"       peer lock PORT\n"
+		"       peer sweep\n"
 		"SIZE is in bytes, up to %d\n", MAX_SIZE);
 	return EXIT_USAGE;
 }
@@ -1040,6 +1044,8 @@ int main(int argc, char *argv[])
 
 	start_output();
 	sweep();
+	if (strcmp(mode, "sweep") == 0)
+		return EXIT_SUCCESS;
 	if (!is_burst && !is_lock && !is_sink && !is_source && !is_write)
 		return usage();
 	port = number(argv[2], 1, 65535);

@@ -115,7 +115,7 @@ check_exercise() {
 			chose "$device" 1 "$index" "$address"
 	finish
 	world[closed]=$closed
-	printf 'link delete %s\n' "${names[2]}" "${names[3]}" | rdma -b -
+	delete_devices "${names[2]}" "${names[3]}"
 	nothing 77 "no device has an IPv4 GID at its first ACTIVE port" only_open || return
 	# ibv_get_device_list() fails. ENOSYS is a kernel without RDMA. After EINTR (4) or EAGAIN (11),
 	# which are left out, a program may try again.
@@ -128,6 +128,6 @@ check_exercise() {
 		nothing $((${error#* } == 38 ? 77 : 1)) "ibv_get_device_list() fails: $error" || return
 	done
 	nothing_fails
-	printf 'link delete %s\n' "${names[@]:0:2}" "${names[@]:4}" "$device" | rdma -b -
+	delete_devices "${names[@]:0:2}" "${names[@]:4}" "$device"
 	nothing 77 "there are no devices" && ok 01.5
 }
