@@ -2,7 +2,8 @@
 # And an interface for chapter 07.
 # shellcheck shell=bash
 
-# ip_batch: ip(8) with a module that the kernel may need for it, see the runner's make_sandbox().
+# ip_batch: gives the commands on standard input to ip(8). The kernel may load a module for them,
+# which it may not do for a program: see the runner's make_sandbox().
 ip_batch() {
 	local result=0
 	echo "$modprobe" >/proc/sys/kernel/modprobe
@@ -28,7 +29,8 @@ add_device() {
 	devices+=("link add ${names[$1]} type rxe netdev $link")
 }
 
-# delete_devices NAME...: when nothing has them open, because the kernel would wait for that.
+# delete_devices NAME...: waits until no file of a device is open, because the kernel would hang until
+# then, and deletes them.
 delete_devices() { until_gone && printf 'link delete %s\n' "$@" | rdma -b -; }
 
 # What world.c makes of ports and GIDs stands in /sys, too, for those who read that themselves.

@@ -30,7 +30,7 @@
  * the lock, and prints what had been added before each time; "end" says goodbye
  * and prints what was added by all.
  *
- * sweep: does only what all do first: see sweep.h.
+ * sweep: only closes what a program has left open: see sweep.h.
  *
  * All that it sends is from the kernel's random numbers, so that nothing that
  * the other side can see or guess, such as a seed, tells it what will come.

@@ -62,8 +62,8 @@ empty_tmp() {
 	done
 }
 
-# drain FD: takes out what was not read when another program had this input: it is still there if a
-# message has a descriptor of it.
+# drain FD: throws away what an earlier program has not read from this pipe. It is still in there if
+# a message on a Unix socket holds the pipe open: see sweep.h.
 drain() { while read -t 0 -u "$1"; do read -rn 1 -u "$1"; done; }
 
 # start PROGRAM [ARG...]: the submission's program of this chapter, in the background.
@@ -409,8 +409,8 @@ sleeps_long() {
 	fi
 }
 
-# Enter: the program may leave its CHECKPOINT. There is a limit, because if the program does not read
-# them, the pipe is full at some time, and then we would wait for ever.
+# Enter: the program may leave its CHECKPOINT. There is a limit, because a program that does not read
+# fills the pipe, and then we would wait for ever.
 go() {
 	if [[ $input ]] && ((++enters < 1000)); then
 		echo >&"$input"
@@ -434,9 +434,10 @@ until_gone() {
 	done
 }
 
-# Is a file of the verbs or of the RDMA CM open? Each of them uses the module that it belongs to,
-# and so does each module that needs this one. A program may have left such a file in a message: see
-# sweep.h. A queue pair would go on then, and a device could not be deleted.
+# Is a file of the verbs or of the RDMA CM open? The kernel counts each such file as a use of the
+# module that it belongs to, and so it counts each module that depends on that one. So if there are
+# more uses than such modules, a file is open. A program may have left it in a message: see sweep.h.
+# Then a queue pair would go on, and a device could not be deleted.
 files_open() {
 	local module uses modules
 	for module in ib_uverbs rdma_ucm; do
